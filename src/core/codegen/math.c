@@ -1,6 +1,6 @@
-/* Mathematical functions on scalars and vectors alike. Written out: exp and log and what follows from them, tanh, erf, sine and cosine, for float
- * (errors in subgraphs in the last place stand at each). The rest calls libm through runtime.c, lane by lane. */
-#include "core/codegen/emit.h"
+/* Mathematical functions on scalars and vectors alike. Written out for float: exp and log and what follows from them, tanh, erf, sine and cosine
+ * (errors in units of the last place stand at each); by way of double: math_wide.c. The rest calls libm through runtime.c, lane by lane. */
+#include "core/codegen/math_priv.h"
 
 #include <stdio.h>
 
@@ -66,70 +66,6 @@ call_libm(kin_em *e, unsigned op, unsigned dtype, LLVMValueRef a, LLVMValueRef b
 
 /* -- written out for float ---------------------------------------------------------------------------------------- */
 
-static LLVMValueRef
-number(LLVMValueRef like, double v)
-{
-    LLVMTypeRef t = LLVMTypeOf(like);
-    if (LLVMGetTypeKind(t) != LLVMVectorTypeKind)
-        return LLVMConstReal(t, v);
-    LLVMValueRef lanes[KIN_EMIT_MAX_LANES];
-    unsigned n = LLVMGetVectorSize(t);
-    for (unsigned i = 0; i < n; i++)
-        lanes[i] = LLVMConstReal(LLVMGetElementType(t), v);
-    return LLVMConstVector(lanes, n);
-}
-
-static LLVMTypeRef
-like_with(LLVMValueRef like, LLVMTypeRef element)
-{
-    LLVMTypeRef t = LLVMTypeOf(like);
-    return LLVMGetTypeKind(t) == LLVMVectorTypeKind ? LLVMVectorType(element, LLVMGetVectorSize(t)) : element;
-}
-
-static LLVMTypeRef
-bits_like(kin_em *e, LLVMValueRef like)
-{
-    return like_with(like, LLVMInt32TypeInContext(e->context));
-}
-
-static LLVMValueRef
-whole(kin_em *e, LLVMValueRef like, int64_t v)
-{
-    return kin_em_const_like(bits_like(e, like), KIN_I32, (kin_scalar){.i = v});
-}
-
-/* a * b + c */
-static LLVMValueRef
-multiply_add(kin_em *e, LLVMValueRef a, LLVMValueRef b, LLVMValueRef c)
-{
-    LLVMTypeRef t = LLVMTypeOf(a);
-    LLVMValueRef args[] = {a, b, c};
-    return kin_em_intrinsic(e, "llvm.fmuladd", &t, 1, args, 3);
-}
-
-static LLVMValueRef
-apply(kin_em *e, const char *name, LLVMValueRef a)
-{
-    LLVMTypeRef t = LLVMTypeOf(a);
-    return kin_em_intrinsic(e, name, &t, 1, &a, 1);
-}
-
-/* c[0] + c[1] x + ... + c[n - 1] x^(n - 1) */
-static LLVMValueRef
-polynomial(kin_em *e, LLVMValueRef x, const double *c, unsigned n)
-{
-    LLVMValueRef sum = number(x, c[n - 1]);
-    for (unsigned i = n - 1; i-- > 0;)
-        sum = multiply_add(e, sum, x, number(x, c[i]));
-    return sum;
-}
-
-static LLVMValueRef
-choose(kin_em *e, LLVMRealPredicate p, LLVMValueRef a, double limit, LLVMValueRef yes, LLVMValueRef no)
-{
-    return LLVMBuildSelect(e->b, LLVMBuildFCmp(e->b, p, a, number(a, limit), ""), yes, no, "");
-}
-
 /* 2^n for whole n in [-126, 127], as floats. */
 static LLVMValueRef
 power_of_two(kin_em *e, LLVMValueRef n)
@@ -139,21 +75,38 @@ power_of_two(kin_em *e, LLVMValueRef n)
     return LLVMBuildBitCast(e->b, bits, like_with(n, LLVMFloatTypeInContext(e->context)), "");
 }
 
-/* x = n ln 2 + r, |r| <= ln 2 / 2: e^x = 2^n e^r; the power in two steps, so that small results are rounded once. 1 ulp. */
+/* 2^n e^r, |r| <= ln 2 / 2; the power in two steps, so that small results are rounded once. 1 ulp. */
 static LLVMValueRef
-exp_f32(kin_em *e, LLVMValueRef x)
+exp_parts_f32(kin_em *e, LLVMValueRef n, LLVMValueRef r)
 {
     static const double c[] = {0.50000001, 0.166665183, 0.0416662042, 0.00836895371, 0.00139506003};
-    x = choose(e, LLVMRealOGT, x, 89, number(x, 89), x); /* NaN stays */
-    x = choose(e, LLVMRealOLT, x, -105, number(x, -105), x);
-    LLVMValueRef n = apply(e, "llvm.rint", LLVMBuildFMul(e->b, x, number(x, 1.44269504088896340736), ""));
-    LLVMValueRef r = multiply_add(e, n, number(x, -0.693145751953125), x); /* so few bits that n times it is exact */
-    r = multiply_add(e, n, number(x, -1.42860682030941723212e-6), r);
+    LLVMValueRef x = r;
     LLVMValueRef p = multiply_add(e, polynomial(e, r, c, 5), LLVMBuildFMul(e->b, r, r, ""), r);
     p = LLVMBuildFAdd(e->b, p, number(x, 1), "");
     LLVMValueRef k = LLVMBuildFPToSI(e->b, n, bits_like(e, x), ""), half = LLVMBuildAShr(e->b, k, whole(e, x, 1), "");
     p = LLVMBuildFMul(e->b, p, power_of_two(e, half), "");
     return LLVMBuildFMul(e->b, p, power_of_two(e, LLVMBuildSub(e->b, k, half, "")), "");
+}
+
+/* x = n ln 2 + r */
+static LLVMValueRef
+exp_f32(kin_em *e, LLVMValueRef x)
+{
+    x = choose(e, LLVMRealOGT, x, 89, number(x, 89), x); /* NaN stays */
+    x = choose(e, LLVMRealOLT, x, -105, number(x, -105), x);
+    LLVMValueRef n = apply(e, "llvm.rint", LLVMBuildFMul(e->b, x, number(x, 1.44269504088896340736), ""));
+    LLVMValueRef r = multiply_add(e, n, number(x, -0.693145751953125), x); /* so few bits that n times it is exact */
+    return exp_parts_f32(e, n, multiply_add(e, n, number(x, -1.42860682030941723212e-6), r));
+}
+
+/* Exact for whole numbers. */
+static LLVMValueRef
+exp2_f32(kin_em *e, LLVMValueRef x)
+{
+    x = choose(e, LLVMRealOGT, x, 129, number(x, 129), x);
+    x = choose(e, LLVMRealOLT, x, -152, number(x, -152), x);
+    LLVMValueRef n = apply(e, "llvm.rint", x);
+    return exp_parts_f32(e, n, LLVMBuildFMul(e->b, LLVMBuildFSub(e->b, x, n, ""), number(x, 0.69314718055994530942), ""));
 }
 
 /* As exp: 2^n (e^r - 1) + 2^n - 1, in two steps as well. 3 ulp. */
@@ -212,14 +165,6 @@ log1p_f32(kin_em *e, LLVMValueRef x)
     return choose(e, LLVMRealOEQ, x, 0, x, LLVMBuildFAdd(e->b, log_f32(e, u), more, ""));
 }
 
-static LLVMValueRef
-with_sign(kin_em *e, LLVMValueRef a, LLVMValueRef sign)
-{
-    LLVMTypeRef t = LLVMTypeOf(a);
-    LLVMValueRef args[] = {a, sign};
-    return kin_em_intrinsic(e, "llvm.copysign", &t, 1, args, 2);
-}
-
 /* Near 0 a polynomial, else 1 - 2 / (e^2x + 1). 2 ulp. */
 static LLVMValueRef
 tanh_f32(kin_em *e, LLVMValueRef x)
@@ -229,7 +174,7 @@ tanh_f32(kin_em *e, LLVMValueRef x)
     LLVMValueRef small = multiply_add(e, LLVMBuildFMul(e->b, polynomial(e, z, c, 5), z, ""), x, x);
     LLVMValueRef big = LLVMBuildFAdd(e->b, exp_f32(e, LLVMBuildFAdd(e->b, a, a, "")), one, "");
     big = LLVMBuildFSub(e->b, one, LLVMBuildFDiv(e->b, number(x, 2), big, ""), "");
-    return choose(e, LLVMRealOLT, a, 0.625, small, with_sign(e, big, x));
+    return with_sign(e, choose(e, LLVMRealOLT, a, 0.625, small, big), x);
 }
 
 /* Below 1 a polynomial, above it 1 - e^Q(|x|) with Q near log(erfc). 2 ulp. */
@@ -264,14 +209,7 @@ divide_by_quarter(kin_em *e, LLVMValueRef x)
     return (turn){n, LLVMBuildFPTrunc(e->b, d, LLVMTypeOf(x), "")};
 }
 
-/* In float, pi/2 in three parts, for angles up to QUICK_ANGLE; products must not be rounded. */
-static const double QUICK_ANGLE = 1e6;
-static bool
-can_divide_quickly(const kin_em *e)
-{
-    return strstr(e->target->features, "+fma,") != NULL;
-}
-
+/* In float, pi/2 in three parts, for angles up to a million; products must not be rounded. */
 static turn
 divide_quickly(kin_em *e, LLVMValueRef x)
 {
@@ -302,15 +240,19 @@ circle_f32(kin_em *e, LLVMValueRef x, bool cosine, LLVMValueRef *other)
 {
     static const double s[] = {-0.166666666, 0.00833332936, -0.000198393271, 2.71823718e-06};
     static const double c[] = {0.0416666666, -0.00138888837, 2.47995117e-05, -2.72095448e-07};
-    turn at = can_divide_quickly(e) ? divide_quickly(e, x) : divide_by_quarter(e, x);
+    turn at = math_has_fma(e) ? divide_quickly(e, x) : divide_by_quarter(e, x);
     LLVMValueRef r = at.r, z = LLVMBuildFMul(e->b, r, r, ""), k = LLVMBuildFPToSI(e->b, at.n, bits_like(e, x), "");
     LLVMValueRef sin = multiply_add(e, LLVMBuildFMul(e->b, polynomial(e, z, s, 4), z, ""), r, r);
     LLVMValueRef cos = LLVMBuildFMul(e->b, LLVMBuildFMul(e->b, z, z, ""), polynomial(e, z, c, 4), "");
     cos = LLVMBuildFAdd(e->b, number(x, 1), multiply_add(e, z, number(x, -0.5), cos), "");
-    LLVMValueRef next = LLVMBuildAdd(e->b, k, whole(e, x, 1), "");
+    LLVMValueRef next = LLVMBuildAdd(e->b, k, whole(e, x, 1), ""), sine = NULL, cosines = NULL;
+    if (!cosine || other)
+        sine = choose(e, LLVMRealOEQ, x, 0, x, pick_quarter(e, k, sin, cos)); /* the sign of 0 */
+    if (cosine || other)
+        cosines = pick_quarter(e, next, sin, cos);
     if (other)
-        *other = pick_quarter(e, cosine ? k : next, sin, cos);
-    return pick_quarter(e, cosine ? next : k, sin, cos);
+        *other = cosine ? sine : cosines;
+    return cosine ? cosines : sine;
 }
 
 static LLVMValueRef
@@ -321,47 +263,66 @@ merge_ways(kin_em *e, LLVMValueRef *values, LLVMBasicBlockRef *from)
     return v;
 }
 
-/* Where an angle is huge all lanes go to libm; that needs a branch, so only code of the innermost loop can do it. */
+/* Arguments of one call: b NULL where the function has one; other: see kin_em. */
+typedef struct {
+    unsigned op, dtype;
+    LLVMValueRef a, b, *other;
+} request;
+
 static LLVMValueRef
-circle_or_libm(kin_em *e, unsigned op, LLVMValueRef x)
+write_out(kin_em *e, const request *q)
 {
-    LLVMTypeRef bits = LLVMIntTypeInContext(e->context, LLVMGetVectorSize(LLVMTypeOf(x)));
+    if (q->dtype != KIN_F64 && (q->op == KIN_IR_SIN || q->op == KIN_IR_COS))
+        return circle_f32(e, q->a, q->op == KIN_IR_COS, q->other);
+    return math_wide(e, q->op, q->dtype, q->a, q->b, q->other);
+}
+
+/* Where one lane is out of the range of what is written out, all go to libm; that needs a branch, so only code of the innermost loop can do it. */
+static LLVMValueRef
+write_out_or_libm(kin_em *e, const request *q)
+{
+    LLVMTypeRef bits = LLVMIntTypeInContext(e->context, LLVMGetVectorSize(LLVMTypeOf(q->a)));
     LLVMBasicBlockRef slow = LLVMAppendBasicBlockInContext(e->context, e->fn, "");
     LLVMBasicBlockRef fast = LLVMAppendBasicBlockInContext(e->context, e->fn, "");
     LLVMBasicBlockRef after = LLVMAppendBasicBlockInContext(e->context, e->fn, ""), from[2] = {slow, fast};
-    LLVMValueRef values[2], others[2], *other = e->other;
-    LLVMValueRef huge = LLVMBuildFCmp(e->b, LLVMRealOGT, apply(e, "llvm.fabs", x), number(x, can_divide_quickly(e) ? QUICK_ANGLE : 1e8), "");
-    huge = LLVMBuildICmp(e->b, LLVMIntNE, LLVMBuildBitCast(e->b, huge, bits, ""), LLVMConstNull(bits), "");
-    LLVMBuildCondBr(e->b, huge, slow, fast);
+    LLVMValueRef values[2], others[2];
+    LLVMValueRef far = math_is_far(e, q->op, q->a, q->b);
+    far = LLVMBuildICmp(e->b, LLVMIntNE, LLVMBuildBitCast(e->b, far, bits, ""), LLVMConstNull(bits), "");
+    LLVMBuildCondBr(e->b, far, slow, fast);
     LLVMPositionBuilderAtEnd(e->b, slow);
-    values[0] = call_libm(e, op, KIN_F32, x, NULL);
-    others[0] = other ? call_libm(e, op == KIN_IR_SIN ? KIN_IR_COS : KIN_IR_SIN, KIN_F32, x, NULL) : NULL;
+    values[0] = call_libm(e, q->op, q->dtype, q->a, q->b);
+    others[0] = q->other ? call_libm(e, q->op == KIN_IR_SIN ? KIN_IR_COS : KIN_IR_SIN, q->dtype, q->a, NULL) : NULL;
     LLVMBuildBr(e->b, after);
     LLVMPositionBuilderAtEnd(e->b, fast);
-    values[1] = circle_f32(e, x, op == KIN_IR_COS, other ? &others[1] : NULL);
+    request inner = *q;
+    inner.other = q->other ? &others[1] : NULL;
+    values[1] = write_out(e, &inner);
     LLVMBuildBr(e->b, after);
     e->here = after;
     LLVMPositionBuilderAtEnd(e->b, after);
-    if (other)
-        *other = merge_ways(e, others, from);
+    if (q->other)
+        *q->other = merge_ways(e, others, from);
     return merge_ways(e, values, from);
 }
 
 static LLVMValueRef
-written_out(kin_em *e, unsigned op, LLVMValueRef a)
+written_out(kin_em *e, const request *q)
 {
-    bool vector = LLVMGetTypeKind(LLVMTypeOf(a)) == LLVMVectorTypeKind;
-    switch (op) {
-    case KIN_IR_EXP: return exp_f32(e, a);
-    case KIN_IR_EXPM1: return expm1_f32(e, a);
-    case KIN_IR_LOG: return log_f32(e, a);
-    case KIN_IR_LOG1P: return log1p_f32(e, a);
-    case KIN_IR_TANH: return tanh_f32(e, a);
-    case KIN_IR_ERF: return erf_f32(e, a);
-    case KIN_IR_SIN:
-    case KIN_IR_COS: return vector && LLVMGetInsertBlock(e->b) == e->here ? circle_or_libm(e, op, a) : NULL;
-    default: return NULL;
-    }
+    bool vector = LLVMGetTypeKind(LLVMTypeOf(q->a)) == LLVMVectorTypeKind;
+    if (q->dtype != KIN_F64)
+        switch (q->op) {
+        case KIN_IR_EXP: return exp_f32(e, q->a);
+        case KIN_IR_EXP2: return exp2_f32(e, q->a);
+        case KIN_IR_EXPM1: return expm1_f32(e, q->a);
+        case KIN_IR_LOG: return log_f32(e, q->a);
+        case KIN_IR_LOG1P: return log1p_f32(e, q->a);
+        case KIN_IR_TANH: return tanh_f32(e, q->a);
+        case KIN_IR_ERF: return erf_f32(e, q->a);
+        default: break;
+        }
+    if (math_is_bounded(q->op, q->dtype))
+        return vector && LLVMGetInsertBlock(e->b) == e->here && (q->dtype != KIN_F64 || math_has_fma(e)) ? write_out_or_libm(e, q) : NULL;
+    return vector ? math_wide(e, q->op, q->dtype, q->a, q->b, NULL) : NULL;
 }
 
 LLVMValueRef
@@ -371,7 +332,8 @@ kin_em_math(kin_em *e, unsigned op, unsigned dtype, LLVMValueRef a, LLVMValueRef
         LLVMValueRef one = number(a, 1), x = kin_em_math(e, KIN_IR_EXP, dtype, LLVMBuildFNeg(e->b, a, ""), NULL);
         return x ? LLVMBuildFDiv(e->b, one, LLVMBuildFAdd(e->b, one, x, ""), "") : NULL;
     }
-    LLVMValueRef v = dtype != KIN_F64 ? written_out(e, op, a) : NULL;
+    request q = {op, dtype, a, b, e->other};
+    LLVMValueRef v = written_out(e, &q);
     return v ? v : call_libm(e, op, dtype, a, b);
 }
 

@@ -78,7 +78,7 @@ cost_of_one(const kin_loops *k)
     double one = 0;
     for (uint32_t i = 1; i < k->insts.len; i++) {
         const kin_loop_inst *in = &k->insts.at[i];
-        bool heavy = in->kind == KIN_LI_OP && ((in->op >= KIN_IR_EXP && in->op <= KIN_IR_SIGMOID) || in->op == KIN_IR_POW);
+        bool heavy = in->kind == KIN_LI_OP && kin_ir_op_is_slow(in->op);
         one += heavy ? 0.8 : in->kind == KIN_LI_LOAD ? 0.12 : 0.04;
     }
     return one + 0.1 * k->actions.len;

@@ -217,7 +217,7 @@ crowds_cache(const kin_loops *k, uint32_t v, const uint64_t *deps)
         return false;
     for (uint32_t i = 1; i < k->insts.len; i++) {
         const kin_loop_inst *in = &k->insts.at[i];
-        if (in->kind == KIN_LI_OP && ((in->op >= KIN_IR_EXP && in->op <= KIN_IR_SIGMOID) || in->op == KIN_IR_POW))
+        if (in->kind == KIN_LI_OP && kin_ir_op_is_slow(in->op))
             return false;
         crowded = crowded || (in->kind == KIN_LI_LOAD && collides(k, in->index, in->dtype, v, deps));
     }

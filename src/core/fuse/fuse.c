@@ -94,7 +94,7 @@ writes(const fuse *f, const group *g, const sources *s)
 static bool
 is_heavy(const kin_loop_inst *in)
 {
-    return in->kind == KIN_LI_OP && ((in->op >= KIN_IR_EXP && in->op <= KIN_IR_SIGMOID) || in->op == KIN_IR_POW || in->op == KIN_IR_ATAN2);
+    return in->kind == KIN_LI_OP && kin_ir_op_is_slow(in->op);
 }
 
 /* Does a store of one element for each row need such a function of what the row was reduced to? */

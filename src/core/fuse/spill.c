@@ -24,7 +24,7 @@ own_cost(const kin_loop_inst *in)
         return in->mask ? 2 : 1;
     if (in->kind != KIN_LI_OP)
         return 0.5;
-    bool heavy = (in->op >= KIN_IR_EXP && in->op <= KIN_IR_SIGMOID && in->op != KIN_IR_SQRT) || in->op == KIN_IR_POW;
+    bool heavy = kin_ir_op_is_slow(in->op) && in->op != KIN_IR_SQRT;
     return heavy ? 12 : in->op == KIN_IR_DIV || in->op == KIN_IR_SQRT ? 4 : 1;
 }
 

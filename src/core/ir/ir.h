@@ -150,6 +150,7 @@ const char *kin_ir_op_name(kin_ir_op op);
 kin_ir_class kin_ir_op_class(kin_ir_op op);
 /* Does it reduce to a position, as ARGMAX and ARGMIN do? */
 bool kin_ir_op_is_arg(unsigned op);
+bool kin_ir_op_is_slow(unsigned op); /* an element costs as much as a dozen sums */
 
 /* -- text, checks, oracle ---------------------------------------------------------------------------------------- */
 /* One node a line (print.c). False when memory was short. */

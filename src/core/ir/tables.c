@@ -61,6 +61,12 @@ kin_ir_op_class(kin_ir_op op)
 }
 
 bool
+kin_ir_op_is_slow(unsigned op)
+{
+    return (op >= KIN_IR_EXP && op <= KIN_IR_SIGMOID) || op == KIN_IR_POW || op == KIN_IR_ATAN2;
+}
+
+bool
 kin_ir_op_is_arg(unsigned op)
 {
     return op == KIN_IR_ARGMAX || op == KIN_IR_ARGMIN;
