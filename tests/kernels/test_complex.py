@@ -160,3 +160,16 @@ def test_every_other_element(size, dtype):
     check(lambda x: torch.stack([x[:, 1:-1:2] * 2, x[:, 2::2] + 1], -1).flatten(-2), x, exact=True)
     check(lambda x: torch.stack([x * 2, x + 1], -1).reshape(-1), x, exact=True)
     check(lambda x: torch.stack([x * 2, x + 1], -1) - 1, x, exact=True)
+
+
+@pytest.mark.parametrize("size", [1, 7, 16, 33, 100])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.uint8, torch.bool], ids=str)
+def test_from_the_end_to_the_start(size, dtype):
+    x = (torch.randn(5, size) * 3).to(dtype)
+
+    def body(x):
+        back = x.flip(-1)
+        joined = torch.cat([back, x, back], -1)  # read under a mask
+        return back.logical_not(), joined.flip(-1), x.flip(0, 1) == back
+
+    check(body, x, exact=True)

@@ -503,6 +503,32 @@ load_gather(kin_em *e, uint32_t buffer, unsigned dtype, LLVMValueRef index, LLVM
     return kin_em_intrinsic(e, "llvm.masked.gather", types, 2, args, 4);
 }
 
+/* -- from the end to the start ----------------------------------------------------------------------------------- */
+
+static bool
+is_backwards(const kin_em *e, lane_step s)
+{
+    return !s.irregular && s.step == -1 && !kin_em_is_open(e, s.number);
+}
+
+static LLVMValueRef
+turn_lanes(kin_em *e, LLVMValueRef v)
+{
+    LLVMTypeRef i32 = LLVMInt32TypeInContext(e->context);
+    LLVMValueRef lanes[KIN_EMIT_MAX_LANES];
+    for (unsigned i = 0; i < e->run->lanes; i++)
+        lanes[i] = LLVMConstInt(i32, e->run->lanes - 1 - i, false);
+    return LLVMBuildShuffleVector(e->b, v, LLVMGetPoison(LLVMTypeOf(v)), LLVMConstVector(lanes, e->run->lanes), "");
+}
+
+/* index: of lane 0, the last one in memory. */
+static LLVMValueRef
+load_backwards(kin_em *e, uint32_t buffer, unsigned dtype, LLVMValueRef index, LLVMValueRef mask)
+{
+    index = LLVMBuildSub(e->b, index, kin_em_int_like(LLVMTypeOf(index), e->run->lanes - 1), "");
+    return turn_lanes(e, load_run(e, buffer, dtype, index, mask ? turn_lanes(e, mask) : NULL));
+}
+
 /* -- every other element -------------------------------------------------------------------------------------------
  * Two vectors next to each other with every second lane masked cost a tenth of what a gather or a scatter does. */
 
@@ -594,6 +620,9 @@ emit_load(kin_em *e, const kin_loop_inst *in, bool vector, unsigned level)
     if (vector && is_every_other(e, s, in->dtype)) {
         LLVMValueRef index = index_scalar(e, in->index, level);
         v = load_every_other(e, in->buffer, in->dtype, index, kin_em_mask_for(e, in->mask, true));
+    } else if (vector && is_backwards(e, s)) {
+        LLVMValueRef index = index_scalar(e, in->index, level);
+        v = load_backwards(e, in->buffer, in->dtype, index, kin_em_mask_for(e, in->mask, true));
     } else if (vector && (s.irregular || (s.step != 0 && s.step != 1))) {
         LLVMValueRef index = index_vector(e, in->index, level);
         v = load_gather(e, in->buffer, in->dtype, index, kin_em_mask_for(e, in->mask, true));
