@@ -604,7 +604,7 @@ emit_function(kin_em *e)
     make_function(e);
     e->entry = new_block(e);
     LLVMBasicBlockRef first = e->here = new_block(e);
-    e->error = kin_em_alloca(e, LLVMInt32TypeInContext(e->context), 4);
+    e->error = kin_em_alloca(e, LLVMArrayType(LLVMInt32TypeInContext(e->context), 2), 4);
     LLVMPositionBuilderAtEnd(e->b, first);
     LLVMBuildStore(e->b, LLVMConstNull(LLVMInt32TypeInContext(e->context)), e->error);
     load_numbers(e);

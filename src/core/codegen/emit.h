@@ -58,7 +58,7 @@ typedef struct {
     LLVMContextRef context;
     LLVMModuleRef module;
     LLVMBuilderRef b;
-    LLVMValueRef fn, error;
+    LLVMValueRef fn, error;        /* error: two places, the first is the answer */
     LLVMBasicBlockRef entry;       /* allocas go to its end; it is closed last */
     LLVMValueRef window[2];        /* columns: from, to */
     LLVMValueRef *bases;           /* of buffers */

@@ -377,13 +377,13 @@ kin_em_mask_for(kin_em *e, uint32_t mask, bool vector)
     return m ? LLVMBuildAnd(e->b, m, e->lanes, "") : e->lanes;
 }
 
+/* Stored to the first place or to the second, which nobody reads: taking the earlier answer in would make every step wait for the one before it. */
 void
 kin_em_error_if(kin_em *e, LLVMValueRef condition)
 {
     LLVMTypeRef i32 = LLVMInt32TypeInContext(e->context);
-    LLVMValueRef bad = LLVMBuildZExt(e->b, any_lane(e, condition), i32, "");
-    LLVMValueRef old = LLVMBuildLoad2(e->b, i32, e->error, "");
-    LLVMBuildStore(e->b, LLVMBuildOr(e->b, old, bad, ""), e->error);
+    LLVMValueRef fine = LLVMBuildZExt(e->b, LLVMBuildNot(e->b, any_lane(e, condition), ""), i32, "");
+    LLVMBuildStore(e->b, LLVMConstInt(i32, 1, false), LLVMBuildGEP2(e->b, i32, e->error, &fine, 1, ""));
 }
 
 /* -- memory ------------------------------------------------------------------------------------------------------ */

@@ -226,13 +226,38 @@ crowds_cache(const kin_loops *k, uint32_t v, const uint64_t *deps)
     return crowded;
 }
 
+static bool
+is_next_to(const kin_loops *k, kin_ix e, uint32_t v, const uint64_t *deps)
+{
+    return !irregular(k, e, v, deps) && (coef_of(k, e, v) == 1 || coef_of(k, e, v) == 2);
+}
+
+/* Does each lane read and write at a place of its own? A gather and a scatter for each step cost more than its elements one after the other. */
+static bool
+only_jumps(const kin_loops *k, uint32_t v, const uint64_t *deps)
+{
+    if (!k->ordered)
+        return false;
+    for (uint32_t i = 1; i < k->insts.len; i++) {
+        const kin_loop_inst *in = &k->insts.at[i];
+        if (in->kind == KIN_LI_OP && kin_ir_op_is_slow(in->op))
+            return false;
+        if (in->kind == KIN_LI_LOAD && is_next_to(k, in->index, v, deps))
+            return false;
+    }
+    for (uint32_t i = 0; i < k->actions.len; i++)
+        if (k->actions.at[i].kind != KIN_LA_REDUCE && is_next_to(k, k->actions.at[i].index, v, deps))
+            return false;
+    return true;
+}
+
 static void
 choose_vector(kin_loops *k, const uint64_t *deps)
 {
     int64_t best = 0;
     k->vector_var = KIN_LOOP_NO_VAR;
     for (uint32_t v = k->vars.len; v-- > 0;) {
-        if (!may_be_vector(k, v) || crowds_cache(k, v, deps))
+        if (!may_be_vector(k, v) || crowds_cache(k, v, deps) || only_jumps(k, v, deps))
             continue;
         int64_t score = score_var(k, v, deps);
         if (k->vector_var == KIN_LOOP_NO_VAR || score > best) {
