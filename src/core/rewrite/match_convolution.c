@@ -65,8 +65,8 @@ pays_to_pack(const rewriting *r, kin_irn call)
 }
 
 /* aten.convolution(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups) */
-static bool
-read_conv(const rewriting *r, kin_irn call, kin_library_call *conv)
+bool
+rewrite_reads_convolution(const rewriting *r, kin_irn call, kin_library_call *conv)
 {
     const kin_aten_call *captured = rewrite_captured(r, call);
     if (!rewrite_is(r, call, KIN_ATEN_OP(convolution, default)) || captured->nargs != 9)
@@ -79,12 +79,20 @@ read_conv(const rewriting *r, kin_irn call, kin_library_call *conv)
                                .call = (uint32_t)kin_ir_attrs(r->p, call)[0]};
     conv->frozen = r->frozen[weight] && (!conv->has_bias || r->frozen[kin_ir_arg(r->p, call, 2)]);
     conv->transposed = args[6].kind == KIN_ATEN_BOOL && args[6].i;
-    bool known = n >= 1 && n <= 3 && rewrite_is_float(r, x) && kin_ir_at(r->p, weight)->dtype == kin_ir_at(r->p, x)->dtype &&
+    return n >= 1 && n <= 3 && rewrite_is_float(r, x) && kin_ir_at(r->p, weight)->dtype == kin_ir_at(r->p, x)->dtype &&
                  args[6].kind == KIN_ATEN_BOOL && args[8].kind == KIN_ATEN_INT &&
                  rewrite_read_ints(r, &args[3], n, conv->stride) && rewrite_read_ints(r, &args[4], n, conv->padding) &&
                  rewrite_read_ints(r, &args[5], n, conv->dilation);
-    conv->own = known && r->may.own && suits_us(r, call, conv) && (conv->frozen || pays_to_pack(r, call));
-    return known && (conv->own || (conv->frozen && n == 2 && !conv->transposed && kin_ir_at(r->p, x)->dtype == KIN_F32));
+}
+
+/* Is it one that is done in a kernel of its own, ours or the library's? */
+static bool
+is_planned(const rewriting *r, kin_irn call, kin_library_call *conv)
+{
+    if (!rewrite_reads_convolution(r, call, conv) || rewrite_is_filter(r, call, conv))
+        return false;
+    conv->own = r->may.own && suits_us(r, call, conv) && (conv->frozen || pays_to_pack(r, call));
+    return conv->own || (conv->frozen && conv->nspatial == 2 && !conv->transposed && kin_ir_at(r->p, kin_ir_arg(r->p, call, 0))->dtype == KIN_F32);
 }
 
 /* -- planning ------------------------------------------------------------------------------------------------------ */
@@ -213,7 +221,7 @@ rewrite_plan_convolutions(rewriting *r, conv_plans *plans)
         if (kin_ir_at(p, n)->op != KIN_IR_RESULT)
             continue;
         plan.call = kin_ir_arg(p, n, 0);
-        if (!read_conv(r, plan.call, &plan.conv))
+        if (!is_planned(r, plan.call, &plan.conv))
             continue;
         plan.product = is_product(r, &plan);
         while (kin_ir_at(p, n)->dtype == KIN_F32 && extend(r, &plan)) /* others are rounded first */

@@ -124,6 +124,8 @@ rewrite_nodes(rewriting *r, const conv_plans *plans)
         if (op == KIN_IR_RESULT)
             r->map[n] = rewrite_product(r, n);
         if (op == KIN_IR_RESULT && r->map[n] == 0 && r->may.own)
+            r->map[n] = rewrite_filter(r, n);
+        if (op == KIN_IR_RESULT && r->map[n] == 0 && r->may.own)
             r->map[n] = rewrite_attention(r, n);
         if (op == KIN_IR_RESULT && r->map[n] == 0 && r->may.own)
             r->map[n] = rewrite_recurrent(r, n);

@@ -58,6 +58,8 @@ typedef KIN_VEC(conv_plan) conv_plans;
 kin_status rewrite_plan_convolutions(rewriting *r, conv_plans *plans) KIN_MUST_CHECK;
 void rewrite_free_plans(conv_plans *plans);
 kin_irn rewrite_convolution(rewriting *r, const conv_plan *plan);
+/* Is the call a convolution whose numbers are known? */
+bool rewrite_reads_convolution(const rewriting *r, kin_irn call, kin_library_call *out);
 /* Strides of channels-last memory. */
 void rewrite_channels_last(const int64_t *sizes, unsigned ndim, int64_t *strides);
 
@@ -66,6 +68,11 @@ bool rewrite_read_ints(const rewriting *r, const kin_aten_arg *arg, unsigned n, 
 kin_irn rewrite_image(rewriting *r, kin_irn n, bool pairs);
 /* What was made for `end`, as `result` lay in what was captured, where a call that stays depends on that. */
 kin_irn rewrite_lay_out_as_before(rewriting *r, kin_irn end, kin_irn result, kin_irn made);
+
+/* match_filter.c: the new node for RESULT `n` of a convolution with few filters of one channel; 0: stays as it is. */
+kin_irn rewrite_filter(rewriting *r, kin_irn n);
+/* Is the convolution that was read one of these? */
+bool rewrite_is_filter(const rewriting *r, kin_irn call, const kin_library_call *conv);
 
 /* match_convolution_backward.c: the new node for RESULT `n` of a convolution's gradients; 0: stays as it is. */
 kin_irn rewrite_convolution_backward(rewriting *r, kin_irn n);
