@@ -98,6 +98,13 @@ def int_as_range():
 
 
 @program
+def items_as_range():
+    def fn(x, a, b):
+        return sum([x * i for i in range(int(a), b.item())])
+    return fn, (vector(), torch.tensor(1), torch.tensor(4))
+
+
+@program
 def float_in_arithmetic():
     return lambda x: x * float(x.max()) + 1, (vector(),)
 
@@ -227,6 +234,21 @@ def max_of_tensors():
 @program
 def min_of_tensor_and_number():
     return lambda x: min(x.sum(), 1.0) + x, (vector(),)
+
+
+@program
+def clamped_by_python():
+    return lambda x: min(max(x.sum(), 0.0), 1.0) * x, (vector(),)
+
+
+@program
+def max_of_list():
+    return lambda x: max([x.sum(), x.mean(), 0.5, x.min()]) + x, (vector(),)
+
+
+@program
+def max_of_generator():
+    return lambda x: max(part.sum() for part in x.split(2)) + x, (vector(),)
 
 
 @program
@@ -500,6 +522,11 @@ def numpy_decides():
 @program
 def asarray_of_tensor():
     return lambda x: torch.as_tensor(np.asarray(x) + 1) * 2, (vector(),)
+
+
+@program
+def array_of_tensor():
+    return lambda x: torch.from_numpy(np.array(x) * 2) + x, (vector(),)
 
 
 # -- Python around tensors ------------------------------------------------------------------------------------------------

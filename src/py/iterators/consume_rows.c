@@ -20,6 +20,13 @@ push_result(rec *r, rec_consumer *c, kin_vid out)
     rec_await_result(r, out, r->t->vals.at[out].step);
 }
 
+static void
+push_value(rec *r, rec_consumer *c, kin_vid value)
+{
+    rec_drop(r, c->call.ndrop);
+    rec_push(r, value);
+}
+
 /* Specialises an operand of the call, which has ended: only atoms are sure to be there still. */
 static bool
 need_atom(rec *r, kin_vid arg)
@@ -38,6 +45,20 @@ finish_constant(rec *r, rec_consumer *c)
         return false;
     rec_drop(r, c->call.ndrop);
     rec_await_const(r);
+    return true;
+}
+
+/* min() and max() of tensors: one of them. */
+static bool
+finish_extreme(rec *r, rec_consumer *c)
+{
+    for (uint32_t i = 0; c->call.npos == 1 && i < c->n; i++)
+        if (O(r, c->items[i]) == NULL && c->held != NULL)
+            r->info.at[c->items[i]].obj = c->held[i];
+    kin_vid best = c->call.npos == 1 ? rec_choose(r, c->call.callee, c->items, c->n) : 0;
+    if (best == 0)
+        return finish_constant(r, c);
+    push_value(r, c, best);
     return true;
 }
 
@@ -143,9 +164,7 @@ finish_next(rec *r, rec_consumer *c)
 {
     if (c->ended && c->call.npos < 2)
         return false;
-    kin_vid value = c->ended ? c->args[1] : c->items[0];
-    rec_drop(r, c->call.ndrop);
-    rec_push(r, value);
+    push_value(r, c, c->ended ? c->args[1] : c->items[0]);
     return true;
 }
 
@@ -155,9 +174,7 @@ finish_send(rec *r, rec_consumer *c)
 {
     if (c->ended)
         return false;
-    kin_vid value = c->items[0];
-    rec_drop(r, c->call.ndrop);
-    rec_push(r, value);
+    push_value(r, c, c->items[0]);
     return true;
 }
 
@@ -175,7 +192,7 @@ finish_close(rec *r, rec_consumer *c)
 static const consumer_row rows[] = {
     {"all", TAKE_WHILE_TRUE, finish_answer}, {"any", TAKE_WHILE_FALSE, finish_answer}, {"next", TAKE_ONE, finish_next},
     {"tuple", TAKE_ALL, finish_tuple}, {"list", TAKE_ALL, rec_finish_list}, {"sum", TAKE_ALL, finish_sum},
-    {"min", TAKE_ALL, finish_constant}, {"max", TAKE_ALL, finish_constant}, {"set", TAKE_ALL, finish_set},
+    {"min", TAKE_ALL, finish_extreme}, {"max", TAKE_ALL, finish_extreme}, {"set", TAKE_ALL, finish_set},
     {"frozenset", TAKE_ALL, finish_constant}, {"dict", TAKE_ALL, finish_dict}, {"sorted", TAKE_ALL, finish_sorted},
     {"join", TAKE_ALL, finish_constant}, {"send", TAKE_ONE, finish_send}, {"close", TAKE_ONE, finish_close}, {NULL, TAKE_ALL, NULL}};
 

@@ -1,6 +1,7 @@
 /* Calls that give numbers which the data of tensors decides: int(x), float(x), bool(x), and math.sqrt(n), max(n, 0) ... of such numbers
  * (recorder/data.c). They are part of the graph.
  */
+#include <stdlib.h>
 #include <string.h>
 
 #include "py/aten/make.h"
@@ -67,36 +68,139 @@ fix_numbers(rec *r, const rec_args *a, kin_vid *args)
     return data && fits;
 }
 
-/* max(a, b) and min(a, b) of two tensors that are numbers, of one dtype: one of the two, as the data decides. Graphs have where() in its place. */
+/* A tensor that is a number, or a number that stays. */
 static bool
-chooses_tensor(rec *r, const rec_args *a)
+is_candidate(rec *r, kin_vid vid, bool *tensor)
+{
+    PyObject *obj = O(r, vid);
+    *tensor = obj != NULL && VIRTUAL(r, vid) == NULL && kin_is_plain_strided(obj) && kin_tensor_dim(obj) == 0;
+    return *tensor || (obj != NULL && is_number(obj) && rec_data_of(r, vid) == REC_NO_DATA && rec_can_const(r, vid));
+}
+
+/* Is it max or min, of at least two candidates, tensors among them? */
+static bool
+chooses(rec *r, PyObject *callee, const kin_vid *items, uint32_t n)
+{
+    bool any = false, tensor = false;
+    bool fits = n >= 2 && PyCFunction_Check(callee) && computes_numbers(callee) &&
+                (strcmp(kin_callable_name(callee), "max") == 0 || strcmp(kin_callable_name(callee), "min") == 0);
+    for (uint32_t i = 0; fits && i < n; i++) {
+        fits = is_candidate(r, items[i], &tensor);
+        any = any || tensor;
+    }
+    return fits && any;
+}
+
+static bool
+have_one_dtype(PyObject *a, PyObject *b)
 {
     kin_dtype first, second;
-    PyObject *callee = O(r, a->callee);
-    bool chooses = a->npos == 2 && a->nkw == 0 && PyCFunction_Check(callee) && computes_numbers(callee) &&
-                   (strcmp(kin_callable_name(callee), "max") == 0 || strcmp(kin_callable_name(callee), "min") == 0);
-    for (uint32_t i = 0; chooses && i < 2; i++) {
-        PyObject *obj = O(r, a->args[i]);
-        chooses = obj != NULL && VIRTUAL(r, a->args[i]) == NULL && kin_is_plain_strided(obj) && kin_tensor_dim(obj) == 0;
+    return kin_is_tensor(a) && kin_is_tensor(b) && kin_tensor_dtype(a, &first) && kin_tensor_dtype(b, &second) && first == second;
+}
+
+/* Of two tensors of one dtype: graphs have where() in the call's place. */
+static kin_vid
+choose_in_graph(rec *r, kin_vid callee, kin_vid best, kin_vid item, PyObject *chosen)
+{
+    const kin_vid all[3] = {rec_is_const(r, callee) ? rec_as_const(r, callee) : callee, best, item};
+    kin_vid out = rec_step_out(r, KIN_STEP_CALL, KIN_STEP_TORCH, all, 3);
+    rec_make_node(r, r->t->vals.at[out].step);
+    rec_set_obj(r, out, chosen);
+    return out;
+}
+
+/* Of a tensor and something of another class or dtype: which of them it is has consequences, so the graph asserts that it is the same one again. */
+static kin_vid
+choose_by_test(rec *r, int op, kin_vid best, kin_vid item, bool other)
+{
+    const kin_vid pair[2] = {item, best};
+    PyObject *example = PyObject_RichCompare(O(r, item), O(r, best), op);
+    kin_vid test = rec_step_out(r, KIN_STEP_COMPARE, KIN_STEP_TORCH, pair, 2);
+    r->t->steps.at[r->t->vals.at[test].step].imm = (uint8_t)op;
+    if (example != NULL)
+        rec_set_obj(r, test, example);
+    PyErr_Clear();
+    r->asserts = true;
+    uint32_t check = rec_check(r, other ? KIN_CHECK_TRUE : KIN_CHECK_FALSE, test, NULL, 0);
+    r->asserts = false;
+    rec_make_node(r, check);
+    Py_XDECREF(example);
+    return other ? item : best;
+}
+
+static kin_vid
+choose(rec *r, kin_vid callee, kin_vid best, kin_vid item)
+{
+    int op = strcmp(kin_callable_name(O(r, callee)), "max") == 0 ? Py_GT : Py_LT;
+    PyObject *a = O(r, best), *b = O(r, item);
+    int other = PyObject_RichCompareBool(b, a, op);
+    PyErr_Clear();
+    if (have_one_dtype(a, b))
+        return choose_in_graph(r, callee, best, item, other > 0 ? b : a);
+    return kin_is_tensor(a) || kin_is_tensor(b) ? choose_by_test(r, op, best, item, other > 0) : other > 0 ? item : best;
+}
+
+/* max(a, b ...) and min(a, b ...) of tensors that are numbers, and of numbers: one of them, as the data decides. 0: it is something else. */
+kin_vid
+rec_choose(rec *r, kin_vid callee, const kin_vid *items, uint32_t n)
+{
+    kin_vid fixed[MOST];
+    if (n > MOST || !chooses(r, O(r, callee), items, n))
+        return 0;
+    for (uint32_t i = 0; i < n; i++) {
+        bool tensor = kin_is_tensor(O(r, items[i]));
+        fixed[i] = tensor ? items[i] : rec_need_const(r, items[i]);
+        if (tensor)
+            rec_need_type(r, items[i]);
+        if (fixed[i] == 0 || (tensor && !rec_meta(r, items[i], KIN_META_DIM | KIN_META_DTYPE)))
+            return 0;
     }
-    return chooses && kin_tensor_dtype(O(r, a->args[0]), &first) && kin_tensor_dtype(O(r, a->args[1]), &second) && first == second;
+    kin_vid best = fixed[0];
+    for (uint32_t i = 1; i < n; i++)
+        best = choose(r, callee, best, fixed[i]);
+    r->skip_expected = true;
+    return best;
 }
 
 static bool
 call_choice(rec *r, const rec_args *a)
 {
-    kin_vid all[3] = {rec_is_const(r, a->callee) ? rec_as_const(r, a->callee) : a->callee, a->args[0], a->args[1]};
-    for (uint32_t i = 1; i < 3; i++) {
-        rec_need_type(r, all[i]);
-        if (!rec_meta(r, all[i], KIN_META_DIM | KIN_META_DTYPE))
-            return false;
-    }
-    kin_vid out = rec_step_out(r, KIN_STEP_CALL, KIN_STEP_TORCH, all, 3);
-    uint32_t step = r->t->vals.at[out].step;
-    rec_make_node(r, step);
-    r->skip_expected = true;
+    kin_vid *items = NULL;
+    uint32_t n = 0;
+    PyObject *of = a->nkw == 0 && a->npos == 1 ? O(r, a->args[0]) : NULL;
+    bool list = of != NULL && (PyList_CheckExact(of) || PyTuple_CheckExact(of)) && computes_numbers(O(r, a->callee)) && rec_items_of(r, a->args[0], &items, &n);
+    kin_vid best = a->nkw == 0 ? rec_choose(r, a->callee, list ? items : a->args, list ? n : a->npos) : 0;
+    free(items);
+    if (best == 0)
+        return false;
     rec_drop(r, a->ndrop);
-    rec_await_result(r, out, step);
+    rec_push(r, best);
+    return true;
+}
+
+/* range(n) of a number that data decides: how often a loop runs is how it was recorded. The graph asserts that. */
+static bool
+call_range(rec *r, const rec_args *a)
+{
+    bool data = false, fits = O(r, a->callee) == (PyObject *)&PyRange_Type && a->nkw == 0 && a->npos <= 3;
+    for (uint32_t i = 0; fits && i < a->npos; i++) {
+        PyObject *obj = O(r, a->args[i]);
+        rec_data from = rec_data_of(r, a->args[i]);
+        data = data || from == REC_DATA_IN_GRAPH;
+        fits = obj != NULL && PyLong_CheckExact(obj) && from != REC_DATA_OUTSIDE && (from == REC_DATA_IN_GRAPH || rec_can_const(r, a->args[i]));
+    }
+    if (!fits || !data)
+        return false;
+    r->asserts = true;
+    for (uint32_t i = 0; i < a->npos; i++) {
+        if (rec_data_of(r, a->args[i]) == REC_NO_DATA)
+            rec_need_const(r, a->args[i]);
+        else
+            rec_make_node(r, rec_check(r, KIN_CHECK_EQ, a->args[i], O(r, a->args[i]), 0));
+    }
+    r->asserts = false;
+    rec_drop(r, a->ndrop);
+    rec_await_const(r);
     return true;
 }
 
@@ -105,8 +209,8 @@ rec_call_number(rec *r, const rec_args *a)
 {
     kin_vid all[MOST + 1];
     PyObject *callee = O(r, a->callee);
-    if (chooses_tensor(r, a))
-        return call_choice(r, a);
+    if (call_choice(r, a) || call_range(r, a))
+        return true;
     if (a->nkw != 0 || a->npos == 0 || a->npos > MOST || !computes_numbers(callee) || !fix_numbers(r, a, all + 1))
         return false;
     all[0] = rec_is_const(r, a->callee) ? rec_as_const(r, a->callee) : a->callee;

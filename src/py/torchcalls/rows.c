@@ -194,12 +194,20 @@ is_of_numpy(PyObject *obj)
     return starts_with(Py_TYPE(obj)->tp_name, "numpy.") || starts_with(home_of(obj), "numpy");
 }
 
+/* As tensor.numpy() does: an array over the tensor's memory, or a copy, is no reason to end the graph. */
+static bool
+makes_array(PyObject *obj)
+{
+    static const char *const names[] = {"array", "asarray", "asanyarray", "ascontiguousarray", NULL};
+    return PyCFunction_Check(obj) && rec_in_list(kin_callable_name(obj), names);
+}
+
 /* Rows for calls that are handed tensors. */
 static int
 row_with_tensors(PyObject *obj)
 {
     if (is_of_numpy(obj))
-        return KIN_ROW_TENSOR_NUMPY;
+        return makes_array(obj) ? -1 : KIN_ROW_TENSOR_NUMPY;
     if (PyType_Check(obj))
         return row_of_type((PyTypeObject *)obj);
     int row = row_by_name(obj, WITH_TENSORS, 0);
