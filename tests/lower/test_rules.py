@@ -564,6 +564,8 @@ def test_paddings_that_repeat():
     check(lambda x: (F.pad(x, (2, 1, 3, 0), "reflect"), F.pad(x, (2, 7, 3, 0), "replicate")), x)
     check(lambda x: (F.pad(x, (2, 1), "reflect"), F.pad(x, (2, 1), "replicate"), F.pad(x[0], (3, 3), "reflect")), floats(2, 3, 5))
     check(lambda x: (F.pad(x, (1, 2, 0, 1, 1, 1), "reflect"), F.pad(x, (1, 2, 0, 1, 5, 1), "replicate")), floats(1, 2, 3, 4, 5))
+    check(lambda x: (F.pad(x, (0, 4, 0, 0), "reflect"), F.pad(x, (4, 0, 1, 1), "reflect"), F.pad(x, (0, 0, 2, 2), "replicate")), x)
+    check(lambda x: (F.pad(x, (1, 1, 1, 1), "circular"), F.pad(x, (17, 18, 0, 1), "replicate")), floats(2, 3, 4, 37))
 
 
 def test_other_resolutions():
@@ -574,6 +576,26 @@ def test_other_resolutions():
     check(lambda x: F.interpolate(x, scale_factor=2.3, mode="trilinear", align_corners=True), three)
     check(lambda x: F.interpolate(x, scale_factor=1.7, mode="nearest"), one)
     check(lambda x: F.interpolate(x, scale_factor=0.6, mode="linear"), one)
+    for factor in (2, 3, 4, 8, 16):
+        check(lambda x: (F.interpolate(x, scale_factor=factor), F.interpolate(x, scale_factor=factor, mode="nearest-exact")), two)
+    check(lambda x: F.interpolate(x.double(), scale_factor=2, mode="bilinear"), two)
+    check(lambda x: F.interpolate(x.bfloat16(), (9, 3), mode="bilinear"), two)
+
+
+def test_cubic_resolutions():
+    x = floats(2, 3, 6, 11)
+    for corners in (False, True):
+        for size in ((12, 22), (3, 25), (1, 1), (7, 4)):
+            check(lambda x: F.interpolate(x, size, mode="bicubic", align_corners=corners), x, atol=1e-5, rtol=1e-5)
+    check(lambda x: F.interpolate(x, scale_factor=(1.7, 0.45), mode="bicubic"), x, atol=1e-5, rtol=1e-5)
+    check(lambda x: F.interpolate(x.double(), scale_factor=2, mode="bicubic"), x)
+
+
+def test_places_that_are_computed():
+    x = floats(4, 10)
+    check(lambda x: (x[:, torch.arange(10) // 2], x[:, 9 - torch.arange(10)], x[:, torch.arange(5) * 2], x[:, torch.arange(10) % 3]), x)
+    check(lambda x: (x[:, (torch.arange(12) - 6).abs()], x[torch.arange(8).clamp(max=3)], x[:, -torch.arange(1, 4)]), x)
+    check(lambda x, n: x[:, torch.arange(6) + n.long()], x, torch.tensor([3.0]))
 
 
 def test_norms_of_the_batch():

@@ -3,6 +3,7 @@
  * the group is walked again with two variables in its place.
  */
 #include "core/fuse/fuse_priv.h"
+#include "core/fuse/places.h"
 #include "core/ir/scalar.h"
 
 typedef struct {
@@ -226,7 +227,7 @@ value_cat(walk *w, kin_irn n, const kin_ix *coords, uint32_t mask)
         if (size == 0 || x.hi < start || x.lo >= start + size)
             continue;
         uint32_t here = within(w, coords[dim], start, start + size);
-        in[dim] = kin_ix_affine(&w->k->ix, coords[dim], 1, -start);
+        in[dim] = size == 1 ? 0 : kin_ix_affine(&w->k->ix, coords[dim], 1, -start);
         uint32_t v = value(w, part, in, both(w, mask, here));
         result = result ? add_op(w, KIN_IR_WHERE, fuse_node(w->f, n)->dtype, here, v, result) : v;
         if (here == 0)
@@ -247,6 +248,9 @@ indexed(walk *w, uint32_t inst, int64_t size, uint32_t mask, uint32_t *check)
         return kin_ix_const(&w->k->ix, in->value.i);
     if (in->kind == KIN_LI_INDEX && kin_ix_at(&w->k->ix, in->index)->lo >= 0 && kin_ix_at(&w->k->ix, in->index)->hi < size)
         return in->index;
+    double lo, hi;
+    if (kin_place_range(w->k, inst, &lo, &hi) && lo >= 0 && hi < (double)size)
+        return kin_ix_value(&w->k->ix, inst, (int64_t)lo, (int64_t)hi);
     w->k->checks = true;
     *check = add_inst(w, (kin_loop_inst){.kind = KIN_LI_CHECK, .dtype = KIN_I64, .args = {inst}, .mask = mask, .value.i = size}, 0);
     return *check ? kin_ix_value(&w->k->ix, *check, 0, size - 1) : 0;
@@ -366,8 +370,11 @@ value_pointwise(walk *w, kin_irn n, const kin_ix *coords, uint32_t mask)
     kin_loop_inst in = {.kind = KIN_LI_OP, .op = node->op, .dtype = node->dtype};
     for (unsigned a = 0; a < node->nargs; a++)
         in.args[a] = value(w, kin_ir_arg(w->f->ir, n, a), coords, mask);
+    kin_ix place;
     if (w->why)
         return 0;
+    if (node->dtype == KIN_I64 && kin_place_fold(w->k, node->op, in.args, &place))
+        return add_index(w, place);
     if (divides_ints(node)) {
         in.mask = mask;
         w->k->checks = true;
