@@ -9,7 +9,7 @@ import collections
 def rows(engine, compiled):
     """A dict for each version of each graph: graphs are compiled when they are first replayed, for each kind of inputs anew."""
     found = []
-    for number, entry in enumerate(compiled.entries()):
+    for number, entry in enumerate(sorted(compiled.entries(), key=lambda entry: entry.number)):
         subgraphs = engine.kernels(entry)
         counts = collections.Counter(subgraph["graph"] for subgraph in subgraphs)
         parts = collections.Counter()

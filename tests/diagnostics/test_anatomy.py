@@ -1,41 +1,65 @@
-"""Kernels of a report: memory and arithmetic read off the plan of a graph."""
+"""Kernels of a report: what they move and compute."""
 
+import pytest
+import torch
+
+import kintsugi
+from kintsugi import _compiled
+from kintsugi._engine import engine
 from kintsugi.diagnose import anatomy
 
-PLAN = """\
-b0: input 0 f32[131, 64]{64, 1}
-b1: input 1 f32[64, 131]{131, 1}
-b2: temp @0 f32[131, 131]{131, 1}
-b3: output 0 bf16[131, 131]{131, 1}
-extern 7 library.matmul(b0, b1) -> b2, on 131 columns kernel fused_max(b2, b2) range 0 grain 0
-kernel fused_reduce_sum_sub(b2, b3) range 0 grain 0
-return b3
-arena 68672
-
-fused_max:
-  i0: 131
-  i1: 131 inner vector, a window of it
-  %1 = b0[i1 + 131*i0] : f32
-  %2 = 1 : f32
-  %3 = add %1, %2 : f32
-  phase 0: b1[i1 + 131*i0] = %3
-
-fused_reduce_sum_sub:
-  i0: 131
-  i1: 131 inner vector
-  %1 = b0[i1 + 131*i0] : f32
-  %2 = acc0 : f32
-  %6 = sub %1, %2 : f32
-  phase 0: acc0 = reduce_sum(%1)
-  phase 1: b1[i1 + 131*i0] = %6
-"""
+@pytest.fixture
+def kernels():
+    """The engine, with kernels compiled at once and used in any case."""
+    kintsugi.reset()
+    engine.set_option("trials", 0)
+    with kintsugi.config.patch(kernels=True):
+        yield engine
+    engine.set_option("trials", 7)
+    kintsugi.reset()
 
 
-def test_memory_and_arithmetic():
-    product, kernel = anatomy._plan(PLAN)
-    elements = 131 * 131
-    assert product == ("library.matmul", 4 * (2 * 131 * 64 + elements), 2 * elements * 64 + elements)  # with the kernel that runs on its blocks
-    assert kernel == ("fused_reduce_sum_sub", 6 * elements, 2 * elements)
+def _profiled(compiled, *args):
+    """Its kernels and library calls, by name."""
+    for _ in range(4):
+        compiled(*args)
+    engine.set_profile(True)
+    for _ in range(3):
+        compiled(*args)
+    engine.set_profile(False)
+    graph, = anatomy.graphs(engine, _compiled.engine_of(compiled))
+    assert graph["us"] > 0 and all(part["us"] > 0 and part["bytes"] for part in graph["parts"])
+    return graph["parts"]
+
+
+def test_memory_and_arithmetic(kernels):
+    """Each buffer once; arithmetic of a kernel, of a product with the kernel that runs on its blocks, of a convolution."""
+    linear, convolution = torch.nn.Linear(64, 131), torch.nn.Conv2d(8, 16, 3, padding=1)
+    with torch.no_grad():
+        product, *_ = _profiled(kintsugi.compile(lambda x: linear(x).relu()), torch.randn(131, 64))
+        assert product["name"].startswith("library.matmul [131, 64] [64, 131]") and product["bytes"] == 4 * (2 * 131 * 64 + 131 * 131 + 131)
+        assert product["flops"] == 131 * 131 * (2 * 64 + 2)
+        kernel, = _profiled(kintsugi.compile(lambda x: (x - 1) * x.sin()), torch.randn(1000))
+        assert (kernel["bytes"], kernel["flops"], kernel["backward"]) == (8000, 3000, False)
+        parts = _profiled(kintsugi.compile(lambda x: convolution(x) + 1), torch.randn(2, 8, 8, 8))
+        assert sum(part["flops"] or 0 for part in parts) >= 2 * 2 * 16 * 64 * 8 * 9
+        expanded, = _profiled(kintsugi.compile(lambda x: x.expand(1000, 10) + 1), torch.randn(10))
+        assert expanded["bytes"] == 4 * (10 + 10_000)
+
+
+def test_the_way_back_belongs_to_a_call_that_goes_it(kernels):
+    weights = torch.randn(16, 16, requires_grad=True)
+    parts = _profiled(kintsugi.compile(lambda x: (x @ weights).tanh().sum().backward()), torch.randn(16, 16))
+    assert {part["backward"] for part in parts} == {True, False}
+
+
+def test_recordings_are_numbered_as_they_were_made(kernels):
+    compiled = kintsugi.compile(lambda x, up: x.sin() + 1 if up else x.cos() * x * 2)
+    with torch.no_grad():
+        for up in (True, True, True, False, False, False):
+            compiled(torch.randn(100), up)
+    rows = {row["recording"]: row["native_calls"] for row in kintsugi.stats(compiled)["kernels"]}
+    assert rows == {0: 2, 1: 3}
 
 
 def test_refused_fusions_are_priced(monkeypatch):

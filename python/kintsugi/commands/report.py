@@ -34,7 +34,8 @@ def run(options):
             earlier = compare.read(options.against) if options.against else None
             status, diagnoses = explain.explain(target, options.args, inputs=options.inputs, measure=not options.no_measure, repeat=options.repeat,
                                                 kernels=True)
-            text = page.of_diagnoses(title, sorted(diagnoses, key=explain.loss, reverse=True), earlier)
+            failure = observe.describe_end(status) if isinstance(status, Exception) else ""
+            text = page.of_diagnoses(title, sorted(diagnoses, key=explain.loss, reverse=True), earlier, failure)
             os.makedirs(options.output, exist_ok=True)
             explain.write_json(diagnoses, os.path.join(options.output, "found.json"))
         os.makedirs(options.output, exist_ok=True)
@@ -46,6 +47,6 @@ def run(options):
         return 2
     print(f"{path} written ({len(text) / 1e3:.0f} kB)")
     if isinstance(status, Exception):
-        sys.stderr.write(f"kintsugi: report: the script ended with {observe.describe_end(status)}\n")
+        sys.stderr.write(f"kintsugi: report: the script ended with {failure}\n")
         return 1
     return 0

@@ -27,11 +27,12 @@ class Diagnosis:
     effects: list
     kernels: list
     digest: dict
-    sequence: list  # (kind, line, text) of the graphs, breaks and effects of the first recording, in order
+    sequence: list  # (kind, line, text) of the graphs, breaks and effects of a recording, in order
     anatomy: list = dataclasses.field(default_factory=list)  # kernels of each compiled graph, with times where calls were repeated
     limits: dict = None      # what this machine reaches, where kernels have times
     guards: list = dataclasses.field(default_factory=list)   # by the line that needs them
     record_ms: list = dataclasses.field(default_factory=list)
+    shown: int = 0           # the recording that `sequence` is of: the one that the measured call used, as far as kernels tell
 
     def as_dict(self):
         found = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
@@ -68,12 +69,13 @@ def diagnose(observed, *, measure=True, repeat=False, progress=lambda text: None
             if advice:  # what the reason says in general does not fit the code then
                 cause.fix, cause.hints = advice, []
     parts, limits = _kernels_of(observed, verdict) if kernels else ([], None)
+    shown = next((row["recording"] for row in parts if row["us"]), max(0, len(dumps) - 1))
     found.sort(key=lambda cause: (-(cause.price_us or 0.0), _ORDER.index(cause.kind), cause.line))
     filename, line = observed.place()
     return Diagnosis(observed.name, filename, line, len(entries), sum(len(dump["graphs"]) for dump in dumps), sum(len(dump["breaks"]) for dump in dumps),
                      sum(len(graph["nodes"]) for dump in dumps for graph in dump["graphs"]), stats["calls"], found, verdict,
                      [effect for dump in dumps for effect in dump["effects"]], _kernels.rows(engine, compiled), _digest(dumps, stats, observed),
-                     _sequence(dumps[0]) if dumps else [], parts, limits, anatomy.guards(dumps), [dump["record_ns"] / 1e6 for dump in dumps])
+                     _sequence(dumps[shown]) if dumps else [], parts, limits, anatomy.guards(dumps), [dump["record_ns"] / 1e6 for dump in dumps], shown)
 
 
 _ORDER = ("eager", "partial", "break", "effect", "recompile", "steps")

@@ -3,6 +3,7 @@ can do; what compiling took; which guards a line needs; what a graph looks like 
 """
 
 import functools
+import math
 import re
 import time
 
@@ -14,9 +15,7 @@ CALLS = 6        # that are profiled
 MOST_GUARDS = 300
 AROUND = 8       # lines of a graph before and behind a break
 
-_BUFFER = re.compile(r"^(b\d+): \S.*? (\w+)\[([\d, ]*)\]", re.MULTILINE)
-_OPERATION = re.compile(r"^(kernel|extern \d+) ([\w.+:]+)\((.*?)\)(?: -> (b\d+(?:, b\d+)*))?(?:.* kernel (\w+)\()?", re.MULTILINE)
-_ARITHMETIC = re.compile(r"^  %\d+ = [a-z]\w* [%\d]", re.MULTILINE)
+_SIZES = re.compile(r"\[([\d, ]*)\]")
 _REFUSED = re.compile(r"^(\w+)\[([\d, ]*)\] (\w+): (.*)$")
 
 
@@ -69,58 +68,38 @@ def profile(engine, observed):
 def graphs(engine, compiled):
     """The same of what was profiled; without times where nothing was."""
     found = []
-    for recording, entry in enumerate(compiled.entries()):
-        for i, subgraph in enumerate(engine.kernels(entry)):
-            for j, version in enumerate(subgraph["versions"]):
+    for recording, entry in enumerate(sorted(compiled.entries(), key=lambda entry: entry.number)):
+        for subgraph in engine.kernels(entry):
+            for version in subgraph["versions"]:
                 if version["compiled"]:
-                    text = next((row["text"] for row in reversed(engine.pass_texts(entry, i, j)) if row["part"] == "main" and row["name"] == "memory"), "")
                     found.append({"recording": recording, "graph": subgraph["graph"], "settled": version["settled"],
-                                  **_parts(version["profile"], text), "refused": _refused(version["not_fused"] or ""), "compile": _compile(version)})
+                                  **_parts(version["profile"], version["profile_backward"]), "refused": _refused(version["not_fused"] or ""), "compile": _compile(version)})
     return found
 
 
-def _parts(profiled, text):
+def _parts(profiled, backward):
+    """Of a launch, and of the way back where that is part of the call."""
     whole, *rows = profiled or [None]
-    plan = _plan(text)
-    names = [name for name, _, _ in plan]
-    parts = []
-    for number, row in enumerate(rows):
-        name = row["name"].partition(" ")[0]
-        moved, flops = plan[number][1:] if number < len(plan) and names[number] == name else (None, None)
-        parts.append({"name": row["name"], "extern": row["extern"], "us": row["best_ns"] / 1e3, "bytes": moved, "flops": flops})
-    return {"us": whole["best_ns"] / 1e3 if whole else None, "parts": parts}
+    whole_back, *rows_back = backward or [None]
+    us = sum(one["best_ns"] for one in (whole, whole_back) if one) / 1e3
+    return {"us": us if whole else None, "parts": [_part(row, False) for row in rows] + [_part(row, True) for row in rows_back]}
 
 
-def _plan(text):
-    """[(name, bytes it reads and writes, floating point operations or None)] in the order in which they run."""
-    sizes = {name: (_numel(dims) * _bytes(dtype), [int(size) for size in dims.split(", ") if size]) for name, dtype, dims in _BUFFER.findall(text)}
-    work = {block.partition(":")[0]: _flops(block) for block in text.split("\n\n") if re.match(r"\w+:\n", block)}
-    found = []
-    for kind, name, args, results, then in _OPERATION.findall(text):
-        buffers = re.findall(r"b\d+", f"{args} {results}")
-        moved = sum(sizes[b][0] for b in dict.fromkeys(buffers) if b in sizes)
-        flops = work.get(name) if kind == "kernel" else _of_library(name, re.findall(r"b\d+", args), results.split(", ")[0], sizes)
-        if flops is not None and then:
-            flops += work.get(then, 0)
-        found.append((name, moved, flops))
-    return found
+def _part(row, backward):
+    flops = row["flops"] + _of_library(row) if row["extern"] else row["flops"]
+    return {"name": row["name"], "extern": row["extern"], "backward": backward, "us": row["best_ns"] / 1e3, "bytes": row["bytes"] or None, "flops": flops or None}
 
 
-def _flops(block):
-    """Operations of a loop nest: those of its body, as often as it runs."""
-    times = 1
-    for extent in re.findall(r"^  i\d+: (\d+)", block, re.MULTILINE):
-        times *= int(extent)
-    return times * (len(_ARITHMETIC.findall(block)) + block.count(" = reduce_"))
-
-
-def _of_library(name, args, result, sizes):
-    if name == "library.matmul" and len(args) >= 2 and result in sizes and args[0] in sizes:
-        total = 2 * sizes[args[0]][1][-1]
-        for size in sizes[result][1]:
-            total *= size
-        return total
-    return None
+def _of_library(row):
+    """Floating point operations of a call that is no kernel, as far as they follow from sizes alone."""
+    name, *sizes = row["name"].partition(" ")[0], *([int(size) for size in dims.split(", ") if size] for dims in _SIZES.findall(row["name"]))
+    if name == "library.matmul":
+        return 2 * row["elements"] * sizes[0][-1]
+    if name.startswith(("library.conv", "aten.convolution")):  # each element of the result takes a filter
+        return 2 * row["elements"] * math.prod(sizes[1][1:])
+    if name == "library.attention":  # a product with the keys, one with the values
+        return 4 * math.prod(sizes[0]) * sizes[1][-2]
+    return 0
 
 
 def _refused(text):

@@ -20,15 +20,28 @@ def of_function(ident, one):
 
 
 def _graphs(one):
-    rows = []
+    """A row for each graph; kinds of inputs (sizes, mostly) for which it was compiled alike share one."""
+    alike = {}
     for row in one.kernels:
-        tried = show.us(row["launch_us"]) if row["launch_us"] else ""
-        steps = show.us(row["steps_us"]) if row["steps_us"] else ""
-        part = f".{row['part']}" if row["parts"] > 1 else ""
-        rows.append((f"{row['recording']}.{row['graph']}{part}", row["native_calls"], row["kernels"], row["library_calls"], tried, steps,
-                     show.us(row["compile_ms"] * 1e3), esc(row["reason"] or "")))
-    head = (("graph", 0), ("calls compiled", 1), ("kernels", 1), ("left to PyTorch", 1), ("a launch", 1), ("step by step", 1), ("compiling", 1), ("not compiled, because", 0))
-    return "<h3>Compiled graphs</h3>" + _first_rows(f"Compiled graphs of {one.name}", head, rows, "graph") if rows else ""
+        alike.setdefault((row["recording"], row["graph"], row["part"], row["native_calls"], row["kernels"], row["library_calls"], row["reason"]), []).append(row)
+    rows = []
+    for (recording, graph, part, native, kernels, library, reason), found in alike.items():
+        number = f"{recording}.{graph}" + (f".{part}" if found[0]["parts"] > 1 else "")
+        rows.append((number, len(found), native, kernels, library, _range(found, "launch_us"), _range(found, "steps_us"),
+                     show.us(sum(row["compile_ms"] for row in found) * 1e3), esc(reason or "")))
+    head = (("graph", 0), ("kinds of inputs", 1), ("calls compiled", 1), ("kernels", 1), ("left to PyTorch", 1), ("a launch", 1), ("step by step", 1), ("compiling", 1),
+            ("not compiled, because", 0))
+    note = "<p class=\"soft\">0.1 is the first graph of the first recording.</p>"
+    return "<h3>Compiled graphs</h3>" + note + _first_rows(f"Compiled graphs of {one.name}", head, rows, "graph") if rows else ""
+
+
+def _range(rows, key):
+    """The times that were measured, shortest to longest."""
+    times = sorted(row[key] for row in rows if row[key])
+    if not times:
+        return ""
+    shortest, longest = show.us(times[0]), show.us(times[-1])
+    return shortest if shortest == longest else f"{shortest} – {longest}"
 
 
 def _kernels(one):
@@ -36,7 +49,8 @@ def _kernels(one):
     rows = []
     for graph in one.anatomy:
         for part in graph["parts"]:
-            rows.append((part["us"], f"{graph['recording']}.{graph['graph']}", f"<code>{esc(part['name'])}</code>", show.us(part["us"]), *_shares(part, one.limits)))
+            way = " backward" if part["backward"] else ""
+            rows.append((part["us"], f"{graph['recording']}.{graph['graph']}{way}", f"<code>{esc(part['name'])}</code>", show.us(part["us"]), *_shares(part, one.limits)))
     if not rows:
         return ""
     rows.sort(key=lambda row: -row[0])

@@ -39,11 +39,12 @@ def page(title, body):
             f"<a class=\"skip\" href=\"#main\">Skip to the findings</a>\n<main id=\"main\">\n<h1>{esc(title)}</h1>\n{body}\n</main>\n<script>{timeline.SCRIPT}</script>\n</body>\n</html>\n")
 
 
-def of_diagnoses(title, diagnoses, earlier=None):
-    """The report on functions that were run and measured, those that lose most first; earlier: functions of a run to compare with."""
+def of_diagnoses(title, diagnoses, earlier=None, failure=""):
+    """The report on functions that were run and measured, those that lose most first; earlier: functions of a run to compare with; failure: what the program
+    ended with, where that was an exception."""
+    parts = [_failure(failure)] if failure else []
     if not diagnoses:
-        return page(title, "<p>Nothing was compiled: no function that torch.compile or kintsugi.compile returned was called.</p>")
-    parts = []
+        return page(title, "\n".join([*parts, "<p>Nothing was compiled: no function that torch.compile or kintsugi.compile returned was called.</p>"]))
     if len(diagnoses) > 1:
         links = "".join(f"<li><a href=\"#f{number}\">{esc(show.headline(one))}</a></li>" for number, one in enumerate(diagnoses))
         parts.append(f"<nav aria-label=\"Functions\"><ul>{links}</ul></nav>")
@@ -51,6 +52,12 @@ def of_diagnoses(title, diagnoses, earlier=None):
         parts.append(compare.of_runs(earlier, [one.as_dict() for one in diagnoses]))
     parts += [_function(number, one) for number, one in enumerate(diagnoses)]
     return page(title, "\n".join(parts))
+
+
+def _failure(text):
+    first, _, rest = text.strip().partition("\n")
+    more = f"<pre tabindex=\"0\">{esc(rest.strip())}</pre>" if rest.strip() else ""
+    return f"<section class=\"cause\" aria-labelledby=\"failed\"><h2 id=\"failed\">The program ended with an exception</h2><p class=\"bad\">{esc(first)}</p>{more}</section>"
 
 
 def _function(number, one):
@@ -153,7 +160,7 @@ def _changes(cause):
     if not cause.changes:
         return ""
     rows = [(i, f"<code>{esc(what)}</code>", f"<span class=\"minus\">{esc(was)}</span>", f"<span class=\"plus\">{esc(now)}</span>") for i, (what, was, now) in enumerate(cause.changes[:50], 1)]
-    return table("History of recompiles", (("", 1), ("value", 0), ("was", 0), ("now", 0)), rows)
+    return table(f"History of recompiles: {cause.title}, {show.place(*cause.user[:2])}", (("number", 1), ("value", 0), ("was", 0), ("now", 0)), rows)
 
 
 def excerpt(filename, line, columns=(-1, -1, -1), around=3):

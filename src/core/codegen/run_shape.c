@@ -84,6 +84,17 @@ cost_of_one(const kin_loops *k)
     return one + 0.1 * k->actions.len;
 }
 
+static uint32_t
+count_arithmetic(const kin_loops *k)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 1; i < k->insts.len; i++)
+        n += k->insts.at[i].kind == KIN_LI_OP;
+    for (uint32_t i = 0; i < k->actions.len; i++)
+        n += k->actions.at[i].kind == KIN_LA_REDUCE;
+    return n;
+}
+
 kin_kernel_plan
 kin_emit_plan(const kin_loops *k, const kin_machine *t, bool any)
 {
@@ -130,6 +141,7 @@ kin_emit_plan(const kin_loops *k, const kin_machine *t, bool any)
     }
     r.work.elements = elements;
     r.work.each = cost_of_one(k);
+    r.work.arithmetic = count_arithmetic(k);
     return r;
 }
 

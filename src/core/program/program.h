@@ -34,6 +34,7 @@ typedef struct {
     int64_t rows, along; /* rows times chunks of `lanes` along the vector's variable */
     int64_t elements;    /* of all its loops */
     double each;         /* estimated nanoseconds for one */
+    uint32_t arithmetic; /* operations on one: for reports */
     uint32_t lanes;
     bool linear;         /* it is split at multiples of 256 */
 } kin_kernel_work;

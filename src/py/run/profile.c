@@ -119,11 +119,74 @@ launch_profile_begin_row(const kin_program *p, const kin_program_op *op)
 
 /* -- for bench ---------------------------------------------------------------------------------------------------- */
 
-static PyObject *
-describe(const char *name, bool is_extern, const launch_spent *s)
+/* What an operation moves and computes. */
+typedef struct {
+    unsigned long long bytes;    /* that it reads and writes, each buffer once */
+    unsigned long long flops;    /* of its kernel, or of the kernel behind it */
+    unsigned long long elements; /* of its first result */
+} op_work;
+
+static unsigned long long
+count_elements(unsigned ndim, const int64_t *sizes)
 {
-    return Py_BuildValue("{s:s,s:O,s:K,s:d,s:d}", "name", name, "extern", is_extern ? Py_True : Py_False, "runs",
-                         (unsigned long long)s->runs, "best_ns", s->best_ns, "sum_ns", s->sum_ns);
+    unsigned long long n = 1;
+    for (unsigned d = 0; d < ndim; d++)
+        n *= (unsigned long long)sizes[d];
+    return n;
+}
+
+static unsigned long long
+bytes_of(const kin_buf *buf, unsigned ndim, const int64_t *sizes)
+{
+    unsigned long long all = count_elements(ndim, sizes) * kin_dtype_bytes(buf->dtype);
+    return all < buf->bytes ? all : buf->bytes; /* some stand for many: the tensor is expanded */
+}
+
+static void
+add_kernel(op_work *w, const kin_program *p, const kin_kernel *k, const kin_extern_call *behind)
+{
+    w->flops += (unsigned long long)k->work.elements * k->work.arithmetic;
+    for (uint32_t i = 0; i < k->nbuffers; i++) {
+        bool seen = false;
+        for (uint32_t j = 0; j < i; j++)
+            seen |= k->buffers[j] == k->buffers[i];
+        for (uint32_t j = 0; behind != NULL && j < behind->nresults; j++)
+            seen |= behind->results[j] == k->buffers[i];
+        const kin_buf *buf = &p->buffers.at[k->buffers[i]];
+        w->bytes += seen ? 0 : bytes_of(buf, buf->ndim, buf->sizes);
+    }
+}
+
+static op_work
+work_of(const kin_program *p, const kin_program_op *op)
+{
+    op_work w = {0};
+    if (!op->is_extern) {
+        add_kernel(&w, p, &p->kernels.at[op->index], NULL);
+        return w;
+    }
+    const kin_extern_call *c = &p->externs.at[op->index];
+    for (uint32_t i = 0; i < c->nargs; i++) {
+        const kin_buf *buf = &p->buffers.at[c->args[i].buffer];
+        w.bytes += bytes_of(buf, c->args[i].whole ? buf->ndim : c->args[i].ndim, c->args[i].whole ? buf->sizes : c->args[i].sizes);
+    }
+    for (uint32_t i = 0; i < c->nresults; i++) {
+        if (c->results[i] == UINT32_MAX)
+            continue;
+        const kin_buf *buf = &p->buffers.at[c->results[i]];
+        w.bytes += bytes_of(buf, buf->ndim, buf->sizes);
+        w.elements = i == 0 ? count_elements(buf->ndim, buf->sizes) : w.elements;
+    }
+    if (c->epilogue)
+        add_kernel(&w, p, &p->kernels.at[c->epilogue - 1], c);
+    return w;
+}
+
+static PyObject *
+describe(const char *name, bool is_extern, op_work w, const launch_spent *s)
+{
+    return Py_BuildValue("{s:s,s:O,s:K,s:K,s:K,s:K,s:d,s:d}", "name", name, "extern", is_extern ? Py_True : Py_False, "bytes", w.bytes, "flops", w.flops,
+                         "elements", w.elements, "runs", (unsigned long long)s->runs, "best_ns", s->best_ns, "sum_ns", s->sum_ns);
 }
 
 static int
@@ -141,12 +204,12 @@ launch_profile_describe(const launch_code *code)
         Py_RETURN_NONE;
     PyObject *list = PyList_New(0);
     const kin_program *p = code->main.program;
-    if (list == NULL || append(list, describe("all of it", false, &code->main.spent[p->ops.len])) < 0)
+    if (list == NULL || append(list, describe("all of it", false, (op_work){0}, &code->main.spent[p->ops.len])) < 0)
         Py_CLEAR(list);
     for (uint32_t i = 0; list != NULL && i < p->ops.len; i++) {
         kin_text text = {0};
         say_op(&text, p, &p->ops.at[i]);
-        if (append(list, describe(text.at == NULL ? "" : text.at, p->ops.at[i].is_extern, &code->main.spent[i])) < 0)
+        if (append(list, describe(text.at == NULL ? "" : text.at, p->ops.at[i].is_extern, work_of(p, &p->ops.at[i]), &code->main.spent[i])) < 0)
             Py_CLEAR(list);
         kin_text_deinit(&text);
     }
