@@ -163,7 +163,7 @@ compile_captured(kernel_launcher *self, launch_version *version, kin_capture *ca
         say_compiled(self, version);
     }
     if (version->code != NULL && version->code->training != NULL)
-        launch_training_keep(version->code->training, capture);
+        launch_training_keep(version->code->training, capture, version->stats.compiled + version->stats.from_disk > 0);
     if (version->code != NULL && !capture->by_data && !self->checking)
         launch_template_note(self, version, in);
     kin_capture_deinit(capture);

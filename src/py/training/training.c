@@ -228,9 +228,10 @@ launch_training_new(const kin_capture *capture, launch_code *forward, launch_cod
 }
 
 void
-launch_training_keep(PyObject *training, kin_capture *capture)
+launch_training_keep(PyObject *training, kin_capture *capture, bool compiled)
 {
     launch_training *t = (launch_training *)training;
+    t->begun = compiled ? 0 : LAUNCH_SETTLED;
     t->capture = *capture;
     t->has_capture = true;
     *capture = (kin_capture){0};
@@ -545,9 +546,8 @@ launch_training_run(launch_code *code, uint32_t threads, PyObject *const *in, Py
     *outcome = (launch_outcome){0};
     if (!launch_may_write(code, in) || sends_nothing_on(code, in))
         return LAUNCH_SHARED;
-    enum { SETTLED = 4 };
     launch_training *t = (launch_training *)code->training;
-    if (t->begun < SETTLED && ++t->begun == SETTLED)
+    if (t->begun < LAUNCH_SETTLED && ++t->begun == LAUNCH_SETTLED)
         launch_settle_memory();
     if (t->runs++ == KIN_TIER_TWICE_WINDOW)
         t->runs = t->twice = 0;

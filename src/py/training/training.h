@@ -8,8 +8,8 @@
 
 /* The forward code gets what its gradients are made with (code->training); takes `backward`. */
 kin_status launch_training_new(const kin_capture *capture, launch_code *forward, launch_code *backward, const kin_halves *h) KIN_MUST_CHECK;
-/* The capture is the training's from now on. */
-void launch_training_keep(PyObject *training, kin_capture *capture);
+/* The capture is the training's from now on. compiled: machine code was made for it. */
+void launch_training_keep(PyObject *training, kin_capture *capture, bool compiled);
 /* Is it one of the situations in which somebody looks at what eager saves? */
 bool launch_training_watched(void);
 /* As launch_code_run. */

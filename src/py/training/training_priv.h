@@ -28,7 +28,7 @@ typedef struct {
     uint64_t *depends;       /* ... on which tangents (kin_ir_partition) */
     uint32_t nkept, *kept;   /* inputs that are saved */
     uint32_t nhanded, *handed; /* outputs of the forward program that are saved */
-    uint32_t begun;          /* runs so far, up to a few */
+    uint32_t begun;          /* runs so far, up to LAUNCH_SETTLED */
     uint32_t runs, twice;    /* of these runs, those whose gradients were differentiated again (KIN_TIER_TWICE_WINDOW) */
 } launch_training;
 
@@ -49,6 +49,9 @@ PyObject *launch_region_saves(const launch_code *code, PyObject *const *in);
 PyObject *launch_region_backward(launch_training *t, PyObject *note, PyObject *const *grads);
 
 /* -- settle.c ---------------------------------------------------------------------------------------------------- */
+
+/* Runs after which what compiling has left behind goes. A plan for further sizes has nothing compiled and begins there. */
+enum { LAUNCH_SETTLED = 4 };
 
 /* Memory that compiling has left behind goes back to the system. */
 void launch_settle_memory(void);

@@ -326,8 +326,8 @@ launch_training_try(launch_code *code, uint32_t threads, PyObject *const *in, ki
     Py_XDECREF(x.gradients);
     Py_XDECREF(x.own_results);
     Py_XDECREF(x.own_gradients);
-    Py_DECREF(t);
-    if (why != NULL || x.end != KIN_ABTEST_OPEN)
+    if (t->begun < LAUNCH_SETTLED && (why != NULL || x.end != KIN_ABTEST_OPEN))
         launch_settle_memory(); /* both ways' values at once, too */
+    Py_DECREF(t);
     return why == NULL;
 }
