@@ -15,6 +15,12 @@ _UNARY = ("neg", "pos", "invert", "not_")
 _COMPARE = ("lt", "le", "eq", "ne", "gt", "ge")
 
 
+class Sizes(tuple):
+    """Where the program has a torch.Size whose numbers the graph computes."""
+
+    __slots__ = ()
+
+
 def operator_of(kind, imm):
     """The function that a step of numbers applies; in-place operators of numbers are the plain ones."""
     names = {"binary": _BINARY, "unary": _UNARY, "compare": _COMPARE}[kind]

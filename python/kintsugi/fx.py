@@ -29,6 +29,13 @@ def _named(fn):
     return traced_function
 
 
+def _spread(entry):
+    """The positional arguments. A graph's text knows torch.Size as a tuple, which to x.new() and torch.Tensor() is data: they get its numbers one by one."""
+    args, sizes = entry["args"], (torch.Size, _symbols.Sizes)
+    legacy = entry["target"] == "new" if entry["op"] == "call_method" else isinstance(entry["callable"], type)
+    return (*args[:-1], *args[-1]) if legacy and args and isinstance(args[-1], sizes) else args
+
+
 class _Converter:
     def __init__(self, source, numbers, symbolic):
         self.source, self.numbers, self.symbolic = source, numbers, symbolic
@@ -78,7 +85,7 @@ class _Converter:
         return self.graph.call_function(_symbols.operator_of(kind, imm), tuple(map(self.value, operands)))
 
     def add(self, entry):
-        args = tuple(self.value(arg) for arg in entry["args"])
+        args = tuple(self.value(arg) for arg in _spread(entry))
         kwargs = {name: self.value(arg) for name, arg in entry["kwargs"].items()}
         if entry["op"] == "call_method":
             node = self.graph.create_node("call_method", entry["target"], args, kwargs, name=entry["name"])
@@ -109,7 +116,7 @@ class _Converter:
             if "function" in arg:
                 return self.graph.call_function(_operators.maker_of(*arg["function"]), tuple(self.value(part) for part in arg["parts"]))
             return {key: self.value(item) for key, item in arg["dict"]}
-        if type(arg) is tuple:
+        if type(arg) in (tuple, _symbols.Sizes):
             return tuple(self.value(item) for item in arg)
         if type(arg) is list:
             return [self.value(item) for item in arg]

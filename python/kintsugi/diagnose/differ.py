@@ -92,9 +92,9 @@ class _Writer:
             if arg["vid"] in self.made:
                 return f"v{arg['vid']}"
             return self.given(arg["vid"])
-        if type(arg) in (tuple, list):
+        if isinstance(arg, (tuple, list)):
             inner = "".join(self.value(item) + ", " for item in arg)
-            return f"({inner})" if type(arg) is tuple else f"[{inner}]"
+            return f"[{inner}]" if type(arg) is list else f"({inner})"
         if type(arg) is slice:
             return f"slice({self.value(arg.start)}, {self.value(arg.stop)}, {self.value(arg.step)})"
         if isinstance(arg, torch.Tensor):

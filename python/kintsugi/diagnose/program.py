@@ -11,7 +11,7 @@ import re
 
 import torch
 
-from .. import _api, _launch, fx
+from .. import _api, _launch, _symbols, fx
 from .._config import config
 from .observe import quiet
 
@@ -303,6 +303,8 @@ class _Writer:
                 self.used.add(vid)
                 return self.made[vid][0]
             return self.program.external(vid) or self.constant(self.program.constants[vid])
+        if type(arg) is _symbols.Sizes:
+            return f"torch.Size({self.value(tuple(arg))})"
         if type(arg) is tuple:
             return "(" + "".join(self.value(item) + ", " for item in arg) + ")"
         if type(arg) is list:

@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+#include "py/compat/imports.h"
+
 static PyObject *
 make_vid_leaf(kin_vid vid)
 {
@@ -262,7 +264,9 @@ add_sequence(grapher *x, uint32_t node, uint32_t parent, const char *key, const 
     if (list == NULL || kind == KIN_ARG_LIST)
         return list;
     Py_ssize_t n = PyList_GET_SIZE(list);
-    if (kind == KIN_ARG_TUPLE)
+    if (s->kind == KIN_STEP_BUILD_SIZE)
+        value = kin_import_call("kintsugi._symbols", "Sizes", list);
+    else if (kind == KIN_ARG_TUPLE)
         value = PyList_AsTuple(list);
     else
         value = PySlice_New(n > 0 ? PyList_GET_ITEM(list, 0) : NULL, n > 1 ? PyList_GET_ITEM(list, 1) : NULL,

@@ -28,6 +28,13 @@ rec_meta_mask(const char *name)
     return 0;
 }
 
+/* Questions about the tensor itself that neither sizes, strides nor dtype answer, nor what stands for it while a graph is captured. */
+bool
+rec_meta_is_asked(const char *name)
+{
+    return strcmp(name, "is_inference") == 0 || strcmp(name, "_is_view") == 0;
+}
+
 bool
 rec_tensor_attr(rec *r, kin_vid base, PyObject *descr, PyObject *name, attr_result *out)
 {

@@ -270,12 +270,14 @@ static bool
 call_metadata(rec *r, const rec_args *a)
 {
     PyObject *obj = O(r, a->callee);
-    if (Py_TYPE(obj) != &PyMethodDescr_Type && strcmp(kin_callable_name(obj), "__len__") != 0)
+    const char *name = kin_callable_name(obj);
+    bool asked = rec_meta_is_asked(name);
+    if (Py_TYPE(obj) != &PyMethodDescr_Type && strcmp(name, "__len__") != 0 && !asked)
         return false;
-    unsigned mask = rec_meta_mask(kin_callable_name(obj));
-    if (mask == 0 || a->npos == 0 || !kin_is_plain_tensor(O(r, a->args[0])))
+    unsigned mask = rec_meta_mask(name);
+    if ((mask == 0 && !asked) || a->npos == 0 || !kin_is_plain_tensor(O(r, a->args[0])))
         return false;
-    if (!kin_tensor_is_readable(O(r, a->args[0]), mask)) { /* asked again, whatever kind it is then */
+    if (asked || !kin_tensor_is_readable(O(r, a->args[0]), mask)) { /* asked again, whatever kind it is then */
         rec_need_type(r, a->args[0]);
         rec_call_step(r, a, 0, -1);
         return true;

@@ -30,6 +30,7 @@ bool rec_size_call(rec *r, const rec_args *a);
 
 /* ---- metadata.c ---- */
 unsigned rec_meta_mask(const char *name);             /* what a metadata method or attribute reads; 0 = it is none */
+bool rec_meta_is_asked(const char *name);
 bool rec_tensor_attr(rec *r, kin_vid base, PyObject *descr, PyObject *name, attr_result *out);
 
 /* ---- operands.c ---- */

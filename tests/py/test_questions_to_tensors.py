@@ -1,0 +1,43 @@
+"""What a program asks a tensor about itself, where neither sizes, strides nor dtype tell: asked again in each call, also behind compiled code."""
+import pytest
+import torch
+
+kintsugi = pytest.importorskip("kintsugi", reason="the extension is not built", exc_type=ImportError)
+
+
+def made_without_gradients():
+    with torch.inference_mode():
+        return torch.ones(2, 3)
+
+
+PAIRS = {
+    "is_inference": (torch.ones(2, 3), made_without_gradients()),
+    "_is_view": (torch.ones(2, 3), torch.ones(2, 3)[:]),
+    "is_conj": (torch.ones(2, 3, dtype=torch.complex64), torch.ones(2, 3, dtype=torch.complex64).conj()),
+    "is_neg": (torch.ones(2, 3), torch.ones(2, 3, dtype=torch.complex64).conj().imag),
+    "is_shared": (torch.ones(2, 3), torch.ones(2, 3).share_memory_()),
+}
+
+
+@pytest.mark.parametrize("backend", ["eager", "kintsugi"])
+@pytest.mark.parametrize("name", PAIRS)
+@pytest.mark.parametrize("inside", [False, True])
+def test_the_answer_decides(name, backend, inside):
+    def asks(x, y):
+        v = x.view(3, 2) if inside else x
+        return y + 1 if getattr(v, name)() else y - 1
+
+    compiled = kintsugi.compile(asks, backend=backend)
+    y = torch.ones(4)
+    for i in (0, 1, 0, 0, 1, 1, 0, 1):
+        assert torch.equal(compiled(PAIRS[name][i], y), asks(PAIRS[name][i], y))
+
+
+@pytest.mark.parametrize("backend", ["eager", "kintsugi"])
+def test_the_function_decides(backend):
+    def asks(x):
+        return x + 1 if torch.is_inference(x) else x - 1
+
+    compiled = kintsugi.compile(asks, backend=backend)
+    for i in (0, 1, 0, 0, 1, 1, 0, 1):
+        assert torch.equal(compiled(PAIRS["is_inference"][i]), asks(PAIRS["is_inference"][i]))
