@@ -56,6 +56,8 @@ static bool
 reads(const kin_step *s, uint32_t operand)
 {
     bool in_place = s->kind == KIN_STEP_BINARY && s->flags & KIN_STEP_MUTATES; /* list += other */
+    if (s->kind == KIN_STEP_CALL && kin_step_does(s, KIN_MOVES)) /* map(f, list), functools.partial(f, ...) */
+        return kin_look_into(s->effects, operand) != KIN_LOOK_NOT;
     return in_place ? operand > 0 : kin_kind_reads_late((kin_step_kind)s->kind, operand);
 }
 

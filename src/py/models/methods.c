@@ -121,6 +121,64 @@ list_extend(rec *r, const rec_args *a)
     return rec_model_value(r, a, rec_const(r, Py_None));
 }
 
+/* Where an index that is a constant points, from 0 to `most`; -1: elsewhere, or it is not known. */
+static Py_ssize_t
+constant_index(rec *r, kin_vid vid, Py_ssize_t n, Py_ssize_t most)
+{
+    PyObject *obj = O(r, vid);
+    if (!PyLong_CheckExact(obj) || !rec_can_const(r, vid))
+        return -1;
+    Py_ssize_t at = PyLong_AsSsize_t(O(r, rec_need_const(r, vid)));
+    PyErr_Clear();
+    at += at < 0 ? n : 0;
+    return at < 0 || at > most ? -1 : at;
+}
+
+static bool
+list_pop(rec *r, const rec_args *a)
+{
+    rec_virtual *f = a->npos > 0 && a->npos <= 2 && a->nkw == 0 ? rec_known_list(r, a->args[0]) : NULL;
+    Py_ssize_t last = f == NULL ? -1 : (Py_ssize_t)f->n - 1, at = last >= 0 && a->npos == 2 ? constant_index(r, a->args[1], last + 1, last) : last;
+    if (at < 0)
+        return mutate(r, a);
+    kin_vid item = f->items[at];
+    return rec_list_splice(r, a->args[0], at, at + 1, NULL, 0) && rec_model_value(r, a, item);
+}
+
+static bool
+list_insert(rec *r, const rec_args *a)
+{
+    rec_virtual *f = a->npos == 3 && a->nkw == 0 ? rec_known_list(r, a->args[0]) : NULL;
+    Py_ssize_t at = f == NULL ? -1 : constant_index(r, a->args[1], f->n, f->n);
+    if (at < 0)
+        return mutate(r, a);
+    return rec_list_splice(r, a->args[0], at, at, a->args + 2, 1) && rec_model_value(r, a, rec_const(r, Py_None));
+}
+
+static bool
+list_clear(rec *r, const rec_args *a)
+{
+    rec_virtual *f = a->npos == 1 ? rec_known_list(r, a->args[0]) : NULL;
+    if (f == NULL)
+        return mutate(r, a);
+    return rec_list_splice(r, a->args[0], 0, f->n, NULL, 0) && rec_model_value(r, a, rec_const(r, Py_None));
+}
+
+static bool
+list_reverse(rec *r, const rec_args *a)
+{
+    rec_virtual *f = a->npos == 1 ? rec_known_list(r, a->args[0]) : NULL;
+    kin_vid *items = f == NULL ? NULL : malloc((f->n + (size_t)1) * sizeof *items);
+    if (items == NULL)
+        return mutate(r, a);
+    uint32_t n = f->n;
+    for (uint32_t i = 0; i < n; i++)
+        items[i] = f->items[n - 1 - i];
+    bool ok = n == 0 || rec_list_splice(r, a->args[0], 0, n, items, n);
+    free(items);
+    return ok && rec_model_value(r, a, rec_const(r, Py_None));
+}
+
 /* sort() without a key: elements are compared with one another. */
 static bool
 list_sort(rec *r, const rec_args *a)
@@ -413,8 +471,8 @@ const rec_method_row rec_ordered_views[] = {
     {"keys", dict_keys}, {"values", dict_values}, {"items", dict_items}, {NULL, NULL}};
 
 const rec_method_row rec_method_rows[] = {
-    {"list.append", list_append}, {"list.extend", list_extend}, {"list.insert", mutate}, {"list.pop", mutate},
-    {"list.clear", mutate}, {"list.reverse", mutate}, {"list.copy", ask}, {"list.__len__", ask},
+    {"list.append", list_append}, {"list.extend", list_extend}, {"list.insert", list_insert}, {"list.pop", list_pop},
+    {"list.clear", list_clear}, {"list.reverse", list_reverse}, {"list.copy", ask}, {"list.__len__", ask},
     {"list.sort", list_sort}, {"list.index", ask_elements}, {"list.count", ask_elements},
     {"dict.get", dict_get}, {"dict.pop", dict_pop}, {"dict.setdefault", dict_setdefault}, {"dict.keys", dict_keys},
     {"dict.values", dict_values}, {"dict.items", dict_items}, {"dict.copy", dict_copy}, {"dict.clear", mutate},

@@ -62,6 +62,12 @@ void rec_operator_return(rec *r, kin_vid result);              /* before such a 
 kin_vid rec_operator_truth(rec *r, kin_vid result);
 void rec_operator_goes_on(rec *r, rec_frame *f);               /* ... it has returned NotImplemented */
 
+/* ---- lists.c ---- */
+rec_virtual *rec_known_list(rec *r, kin_vid list); /* a list made here whose items are known, or NULL */
+/* list[from:to] = items, which are known. False: nothing was written. */
+bool rec_list_splice(rec *r, kin_vid list, Py_ssize_t from, Py_ssize_t to, const kin_vid *items, uint32_t n);
+bool rec_list_store(rec *r, kin_vid list, kin_vid key, kin_vid value);
+
 /* ---- subscript.c ---- */
 void rec_op_subscr(rec *r);
 void rec_op_store_subscr(rec *r, bool delete);

@@ -151,26 +151,31 @@ concatenate(rec *r, int imm, const kin_vid *args)
     return known;
 }
 
-/* [a, b] * n with a constant n: a new list of the elements. */
+/* [a, b] * n, n * (a, b) with a constant n: a new list or tuple of the elements. */
 static bool
-repeat_list(rec *r, int imm, const kin_vid *args)
+repeat_items(rec *r, int imm, const kin_vid *args)
 {
     enum { MULTIPLY = 5, MOST = 250 };
-    rec_virtual *f = VIRTUAL(r, args[0]);
-    kin_vid items[MOST];
-    if (imm != MULTIPLY || f == NULL || f->kind != VIRTUAL_LIST || !f->known || !PyLong_CheckExact(O(r, args[1])) || !rec_can_const(r, args[1]))
+    int at = VIRTUAL(r, args[0]) == NULL;
+    rec_virtual *f = VIRTUAL(r, args[at]);
+    kin_vid items[MOST], number = args[1 - at];
+    bool list = rec_known_list(r, args[at]) != NULL, tuple = f != NULL && f->kind == VIRTUAL_TUPLE && f->known && Py_IS_TYPE(O(r, args[at]), &PyTuple_Type);
+    if (imm != MULTIPLY || (!list && !tuple) || !PyLong_CheckExact(O(r, number)) || !rec_can_const(r, number))
         return false;
     int overflow;
-    long times = PyLong_AsLongAndOverflow(O(r, args[1]), &overflow);
+    long times = PyLong_AsLongAndOverflow(O(r, number), &overflow);
     if (overflow != 0 || times > MOST || (times > 0 && f->n * (uint64_t)times > MOST))
         return false;
-    rec_need_const(r, args[1]);
     uint32_t n = times > 0 ? f->n * (uint32_t)times : 0;
+    if (tuple && (times == 1 || n == 0))
+        return false; /* the tuple itself, or the empty one */
+    rec_need_const(r, number);
     for (uint32_t i = 0; i < n; i++)
         items[i] = f->items[i % f->n];
-    kin_vid out = rec_step_out(r, KIN_STEP_BUILD_LIST, KIN_STEP_PURE, items, n);
-    rec_make_virtual(r, out, VIRTUAL_LIST, items, n, true);
-    r->info.at[out].type = &PyList_Type;
+    kin_vid out = tuple ? rec_build_tuple(r, items, n, NULL) : rec_step_out(r, KIN_STEP_BUILD_LIST, KIN_STEP_PURE, items, n);
+    if (list)
+        rec_make_virtual(r, out, VIRTUAL_LIST, items, n, true);
+    r->info.at[out].type = list ? &PyList_Type : &PyTuple_Type;
     rec_drop(r, 2);
     rec_await_result(r, out, r->t->vals.at[out].step);
     return true;
@@ -322,7 +327,7 @@ rec_op_binary(rec *r, kin_step_kind kind, int imm, int n)
         rec_await_const(r);
         return;
     }
-    if (kind == KIN_STEP_BINARY && (fold_size(r, args) || concatenate(r, imm, args) || repeat_list(r, imm, args) || concatenate_sizes(r, imm, args)))
+    if (kind == KIN_STEP_BINARY && (fold_size(r, args) || concatenate(r, imm, args) || repeat_items(r, imm, args) || concatenate_sizes(r, imm, args)))
         return;
     if (kind == KIN_STEP_COMPARE && rec_equal_sizes(r, imm, args))
         return;

@@ -322,6 +322,10 @@ rec_op_store_subscr(rec *r, bool delete)
     PyObject *k = O(r, key);
     if (f != NULL && rec_can_const(r, key) && kin_is_exact_immutable(k))
         rec_need_const(r, key);
+    if (rec_list_store(r, container, key, value)) {
+        rec_drop(r, n);
+        return;
+    }
     bool made = rec_exact_dict(r, container) != NULL; /* a defaultdict, too, takes what it is given */
     bool plain = (made || rec_is_plain_value(O(r, container))) && kin_is_exact_immutable(k);
     if (plain && f == NULL) {
@@ -330,7 +334,7 @@ rec_op_store_subscr(rec *r, bool delete)
             rec_need_type(r, key);
     }
     bool virtual = f != NULL && (f->kind == VIRTUAL_DICT || f->kind == VIRTUAL_LIST || f->kind == VIRTUAL_OTHER) && plain;
-    unsigned flags = virtual ? KIN_STEP_MUTATES : plain ? KIN_STEP_EFFECT : KIN_STEP_OPAQUE | KIN_STEP_EFFECT;
+    unsigned flags = virtual && !PySlice_Check(k) ? KIN_STEP_MUTATES /* a slice looks at what it is given */ : plain ? KIN_STEP_EFFECT : KIN_STEP_OPAQUE | KIN_STEP_EFFECT;
     rec_place place;
     bool followed = plain && f == NULL && item_place(r, container, key, delete, &place) && rec_begin_write(r, &place);
     rec_step(r, kind, flags, args, (uint32_t)n);

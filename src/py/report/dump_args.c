@@ -173,6 +173,28 @@ merge_entries(grapher *x, kin_vid vid, elements *out, int depth)
     return ok;
 }
 
+/* list[key] = the items of `value`, del list[key] (value: 0), with a constant key. */
+static bool
+splice(grapher *x, kin_vid key, kin_vid value, elements *out, int depth)
+{
+    PyObject *k = dump_known_object(x->d, key);
+    Py_ssize_t from = -1, to = 0, step = 1;
+    elements more = {0};
+    if (k != NULL && PySlice_Check(k) && PySlice_Unpack(k, &from, &to, &step) == 0)
+        PySlice_AdjustIndices(out->len, &from, &to, step);
+    else if (k != NULL && PyLong_CheckExact(k) && value == 0)
+        to = (from = PyLong_AsSsize_t(k) + (PyLong_AsSsize_t(k) < 0 ? (Py_ssize_t)out->len : 0)) + 1;
+    PyErr_Clear();
+    bool ok = from >= 0 && step == 1 && to <= (Py_ssize_t)out->len && (value == 0 || grapher_take_in(x, value, &more, depth));
+    for (uint32_t i = ok ? (uint32_t)(to < from ? from : to) : out->len; ok && i < out->len; i++)
+        ok = push_element(&more, out->at[i].vid, out->at[i].known);
+    out->len = ok ? (uint32_t)from : out->len;
+    for (uint32_t i = 0; ok && i < more.len; i++)
+        ok = push_element(out, more.at[i].vid, more.at[i].known);
+    kin_vec_deinit(&more);
+    return ok;
+}
+
 /* Follows a step that has the container among its operands; false when it may do something else than is known here. */
 static bool
 follow_step(grapher *x, const kin_step *s, kin_vid vid, bool is_dict, elements *out, int depth)
@@ -186,7 +208,8 @@ follow_step(grapher *x, const kin_step *s, kin_vid vid, bool is_dict, elements *
     case KIN_STEP_DICT_MERGE:
     case KIN_STEP_DICT_UPDATE: return is_dict && merge_entries(x, args[1], out, depth);
     case KIN_STEP_SET_SUBSCR:
-        return is_dict && set_entry(x, out, (element){args[1], NULL}, (element){args[2], NULL});
+        return is_dict ? set_entry(x, out, (element){args[1], NULL}, (element){args[2], NULL}) : splice(x, args[1], args[2], out, depth);
+    case KIN_STEP_DEL_SUBSCR: return !is_dict && splice(x, args[1], 0, out, depth);
     default: return false;
     }
 }

@@ -1,0 +1,78 @@
+/* Changes of lists that the recording made and knows: its items stay known, and nothing of it is asked at replay. */
+#include "py/objects/objects.h"
+
+rec_virtual *
+rec_known_list(rec *r, kin_vid list)
+{
+    rec_virtual *f = VIRTUAL(r, list);
+    return f != NULL && f->kind == VIRTUAL_LIST && f->known && Py_IS_TYPE(O(r, list), &PyList_Type) ? f : NULL;
+}
+
+/* slice(from, to) as a constant; 0: no memory. */
+static kin_vid
+bounds(rec *r, Py_ssize_t from, Py_ssize_t to)
+{
+    PyObject *start = PyLong_FromSsize_t(from), *stop = PyLong_FromSsize_t(to);
+    PyObject *slice = start == NULL || stop == NULL ? NULL : PySlice_New(start, stop, NULL);
+    kin_vid key = slice == NULL ? 0 : rec_const(r, slice);
+    Py_XDECREF(start);
+    Py_XDECREF(stop);
+    Py_XDECREF(slice);
+    PyErr_Clear();
+    return key;
+}
+
+bool
+rec_list_splice(rec *r, kin_vid list, Py_ssize_t from, Py_ssize_t to, const kin_vid *items, uint32_t n)
+{
+    rec_virtual *f = rec_known_list(r, list);
+    uint32_t rest = f == NULL ? 0 : f->n - (uint32_t)to;
+    kin_vid *tail = f == NULL ? NULL : malloc((rest + (size_t)n + 1) * sizeof *tail), key = tail == NULL ? 0 : bounds(r, from, to);
+    if (key == 0) {
+        free(tail);
+        return false;
+    }
+    if (n > 0)
+        memcpy(tail, items, n * sizeof *tail);
+    memcpy(tail + n, f->items + to, rest * sizeof *tail);
+    kin_vid args[3] = {list, key, 0};
+    if (n > 0)
+        args[2] = rec_build_tuple(r, items, n, NULL);
+    rec_step(r, n > 0 ? KIN_STEP_SET_SUBSCR : KIN_STEP_DEL_SUBSCR, KIN_STEP_MUTATES, args, n > 0 ? 3 : 2);
+    f->n = (uint32_t)from;
+    for (uint32_t i = 0; i < n + rest; i++)
+        if (!rec_virtual_push(f, tail[i]))
+            r->status = KIN_NOMEM;
+    rec_changed(r, list);
+    free(tail);
+    return true;
+}
+
+/* list[key] = value, del list[key] (value: 0), with constant bounds, of a list and items that are known. False: nothing was written. */
+bool
+rec_list_store(rec *r, kin_vid list, kin_vid key, kin_vid value)
+{
+    rec_virtual *f = rec_known_list(r, list);
+    PyObject *k = O(r, key);
+    Py_ssize_t from, to, step = 1;
+    if (f == NULL || !rec_is_const(r, key) || (!PySlice_Check(k) && (value != 0 || !PyLong_CheckExact(k))))
+        return false;
+    if (PySlice_Check(k)) {
+        if (PySlice_Unpack(k, &from, &to, &step) < 0)
+            step = 0;
+        else
+            PySlice_AdjustIndices(f->n, &from, &to, step);
+        to = to < from ? from : to;
+    } else {
+        from = PyLong_AsSsize_t(k);
+        from += from < 0 ? (Py_ssize_t)f->n : 0;
+        to = from + 1;
+    }
+    PyErr_Clear();
+    kin_vid *items = NULL;
+    uint32_t n = 0;
+    bool ok = step == 1 && from >= 0 && to <= (Py_ssize_t)f->n && (value == 0 || rec_use_up(r, value, &items, &n)) &&
+              rec_list_splice(r, list, from, to, items, n);
+    free(items);
+    return ok;
+}
