@@ -84,7 +84,7 @@ class Subgraph:
         self.made = {}
         self.nmade = 0
         self.sizes = _symbols.OpenSizes(self.entries, dynamic)
-        self.dynamic = []  # (Symbolic, function of all inputs): for all sizes that fit
+        self.dynamic = []  # (Symbolic, inputs that share memory, function of all inputs): for all sizes that fit
         self.shapes = None  # the functions of its operators are graphs for inputs like these: notes, parsed
         self.waiting = None  # made for example inputs of which requires_grad is not known
 
@@ -102,7 +102,7 @@ class Subgraph:
         return made
 
     def _run(self, inputs):
-        key = tuple(map(_describe, inputs))
+        key = self._key(inputs)
         fn = self.made.get(key, _NOTHING)
         if fn is _NOTHING:
             fn = self._find(key, inputs)
@@ -137,6 +137,11 @@ class Subgraph:
             raise RuntimeError(f"the backend returned {len(result)} results for a graph with {self.count} outputs")
         return result
 
+    def _key(self, inputs):
+        key = tuple(map(_describe, inputs))
+        shared = frozenset() if self.pure else _shared(inputs)
+        return (*key, shared) if shared else key
+
     def _find(self, key, inputs):
         if self.waiting is not None:
             waiting_key, fn = self.waiting
@@ -144,8 +149,8 @@ class Subgraph:
             if waiting_key == _without_grad(key):
                 self.made[key] = fn
                 return fn
-        for symbolic, fn in reversed(self.dynamic):
-            if symbolic.fits(inputs):
+        for symbolic, shared, fn in reversed(self.dynamic):
+            if symbolic.fits(inputs) and (self.pure or shared == _shared(inputs)):
                 return self._keep(key, fn)
         if self.nmade >= LIMIT:
             self.note(f"its inputs changed their metadata more than {LIMIT} times")
@@ -163,7 +168,7 @@ class Subgraph:
         if any(value is _NOTHING for value in inputs):
             return  # built at the first launch
         fn = self.build(inputs)
-        key = tuple(map(_describe, inputs))
+        key = self._key(inputs)
         if all(leaf["vid"] in examples for leaf in self.entries):
             self.made[key] = fn
         elif not self.dynamic:
@@ -194,7 +199,7 @@ class Subgraph:
 
         engine._log_lower(self.name, self.entry, self.number, _name(self.backend), time.perf_counter_ns() - start)
         if symbolic is not None:
-            self.dynamic.append((symbolic, fn))
+            self.dynamic.append((symbolic, None if self.pure else _shared(inputs), fn))
         return fn
 
     def _find_symbols(self, inputs):
@@ -293,6 +298,22 @@ def _describe(value):
         return type(value), _symbols.sizes_of(value), value.layout, value.dtype, value.device, value.requires_grad
     strides = value.stride() if value.layout is torch.strided else None
     return type(value), value.shape, strides, value.dtype, value.device, value.requires_grad
+
+
+def _shared(inputs):
+    """Which inputs are one tensor, or share memory with an earlier one, and where: in a graph that writes, a write to one is seen in the other."""
+    tensors, memory, shared = {}, {}, []
+    for i, value in enumerate(inputs):
+        if not isinstance(value, torch.Tensor) or value.layout is not torch.strided or value.is_nested:
+            continue
+        same = tensors.setdefault(id(value), i)
+        try:
+            first = memory.setdefault(value.untyped_storage()._cdata, i)
+        except RuntimeError:  # a class without memory of its own
+            first = same
+        if first != i:
+            shared.append((i, same, first, value.storage_offset() - inputs[first].storage_offset()))
+    return frozenset(shared)
 
 
 def _without_grad(key):

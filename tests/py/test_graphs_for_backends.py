@@ -295,3 +295,22 @@ def test_sizes_are_sizes_to_old_constructors(program, dynamic):
     for x in (torch.ones(2, 2), torch.ones(2, 2), torch.ones(3, 5), torch.ones(4, 6), torch.ones(7, 7)):
         expected, found = program(x), compiled(x)
         assert found.shape == expected.shape and torch.equal(found.nan_to_num(0), expected.nan_to_num(0))
+
+
+def written_both(x, y):
+    return x.trunc_() + y.mul_(2)
+
+
+@pytest.mark.parametrize("gradients", [False, True])
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("first", ["one", "two", "overlapping"])
+def test_arguments_that_are_one_tensor_only_at_times(first, dynamic, gradients):
+    """A backend may assume that two inputs of a graph that writes are one tensor, or share memory: in such calls only."""
+    def arguments(kind, n):
+        base = (torch.arange(1.0, n + 1, requires_grad=gradients) * 1.5).clone()
+        return {"one": (base, base), "two": (base, (base.detach() + 1).requires_grad_(gradients).clone()), "overlapping": (base[1:], base[:-1])}[kind]
+
+    compiled = kintsugi.compile(written_both, backend="aot_eager", dynamic=dynamic)
+    for i, kind in enumerate((first, "one", "two", "overlapping", "one", "two", "overlapping", first)):
+        n = 6 if dynamic is None else 6 + i % 3
+        assert torch.equal(compiled(*arguments(kind, n)), written_both(*arguments(kind, n)))

@@ -35,7 +35,7 @@ def slices(x, m):
     items = [x.sin(), x, x]
     items[1:] = [x.cos()]
     items[:0] = (x + 1, x + 2)
-    items[1:2] = map(torch.exp, [x, x])
+    items[1:2] = [v.exp() for v in (x, x)]
     return items[1] + items[-1] + len(items), items
 
 
