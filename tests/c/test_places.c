@@ -1,4 +1,5 @@
-/* Places that are computed: which of them are read without a gather or a check of bounds. What they give is compared in test_codegen.c. */
+/* Places that are computed: which of them are read without a gather or a check of bounds; and parts that are put together. What they give is
+ * compared in test_codegen.c. */
 #include "core/pipeline/pipeline.h"
 
 #include <stdlib.h>
@@ -73,9 +74,38 @@ check_row(const row *r)
     kin_text_deinit(&why);
 }
 
+/* Parts put together and then brought into other sizes: does each element choose between all parts, or is each part written where it belongs? */
+static const struct { const char *part; bool chooses; } parts[] = {
+    {"neg %1 : f32[4, 8]", true},
+    {"exp %1 : f32[4, 8]", false},
+};
+
+static void
+check_parts(const char *part, bool chooses)
+{
+    kin_text text = {0}, why = {0};
+    kin_fused fused = {0};
+    bool found = false;
+    kin_text_addf(&text, "%%1 = input 0 : f32[4, 8]\n%%2 = %s\n%%3 = sin %%2 : f32[4, 8]\n%%4 = %s\n%%5 = cat %%%d, %%4 dim=1 : f32[4, 16]\n"
+                  "%%6 = reshape %%5 : f32[64]\nreturn %%6\n", part, part, chooses ? 2 : 3);
+    kin_ir *p = kin_ir_parse(text.at, &why);
+    if (CHECK(p != NULL) && CHECK(kin_pipeline_fuse(p, &fused, NULL) == KIN_OK))
+        for (uint32_t i = 0; i < fused.kernels.len; i++)
+            for (uint32_t n = 0; n < fused.kernels.at[i].loops.insts.len; n++)
+                found |= fused.kernels.at[i].loops.insts.at[n].kind == KIN_LI_OP && fused.kernels.at[i].loops.insts.at[n].op == KIN_IR_WHERE;
+    CHECK(found == chooses);
+    kin_fused_deinit(&fused);
+    kin_program_free(fused.program);
+    kin_ir_free(p);
+    kin_text_deinit(&text);
+    kin_text_deinit(&why);
+}
+
 int
 main(void)
 {
+    for (unsigned i = 0; i < sizeof parts / sizeof *parts; i++)
+        check_parts(parts[i].part, parts[i].chooses);
     for (unsigned i = 0; i < sizeof rows / sizeof *rows; i++)
         check_row(&rows[i]);
     return check_report("places");

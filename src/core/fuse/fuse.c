@@ -284,19 +284,26 @@ keeps_all(const fuse *f, kin_irn n)
     return node->op != KIN_IR_ARGMAX && node->op != KIN_IR_ARGMIN;
 }
 
-/* The CAT that n puts into other sizes, where its parts take turns in memory: 0, 1, 0, 1. Made element by element, each would have to find out
- * which part it is of. 0: there is none. */
+/* Do the two parts of a CAT take turns in memory: 0, 1, 0, 1? */
+static bool
+takes_turns(const fuse *f, kin_irn cat)
+{
+    unsigned dim = (unsigned)kin_ir_attrs(f->ir, cat)[0];
+    for (unsigned a = 0; a < fuse_node(f, cat)->nargs; a++)
+        if (fuse_sizes(f, kin_ir_arg(f->ir, cat, a))[dim] != 1)
+            return false;
+    return fuse_node(f, cat)->nargs == 2 && dim + 1u == fuse_node(f, cat)->ndim;
+}
+
+/* The CAT that n puts into other sizes, where it is better made part by part: element by element, each would have to find out which part it is
+ * of, or all parts would be computed for each. 0: there is none. */
 static kin_irn
-taking_turns(const fuse *f, kin_irn n)
+behind_reshape(const fuse *f, kin_irn n)
 {
     kin_irn cat = fuse_node(f, n)->op == KIN_IR_RESHAPE ? kin_ir_arg(f->ir, n, 0) : 0;
-    if (cat == 0 || fuse_node(f, cat)->op != KIN_IR_CAT || fuse_node(f, cat)->nargs != 2 || fuse_in_memory(f, cat))
+    if (cat == 0 || fuse_node(f, cat)->op != KIN_IR_CAT || fuse_in_memory(f, cat))
         return 0;
-    unsigned dim = (unsigned)kin_ir_attrs(f->ir, cat)[0];
-    for (unsigned a = 0; a < 2; a++)
-        if (fuse_sizes(f, kin_ir_arg(f->ir, cat, a))[dim] != 1)
-            return 0;
-    return dim + 1u == fuse_node(f, cat)->ndim ? cat : 0;
+    return takes_turns(f, cat) || fuse_is_dear_cat(f, cat) ? cat : 0;
 }
 
 static kin_status
@@ -314,8 +321,8 @@ place_node(fuse *f, kin_irn n)
         s = (statement){.kind = ST_VALUE, .node = n, .value = kin_ir_arg(f->ir, n, 0)};
     if (fuse_node(f, n)->op == KIN_IR_CAT && fuse_node(f, n)->nargs > 1)
         return place_cat(f, n, n);
-    if (taking_turns(f, n) != 0)
-        return place_cat(f, n, taking_turns(f, n));
+    if (behind_reshape(f, n) != 0)
+        return place_cat(f, n, behind_reshape(f, n));
     return c == KIN_IR_CLASS_SCATTER ? place_scatter(f, n) : place(f, s);
 }
 
@@ -560,7 +567,7 @@ find_needed(fuse *f)
     }
     for (kin_irn n = 1; n < f->ir->nodes.len; n++) {
         kin_ir_class c = kin_ir_op_class(fuse_node(f, n)->op);
-        if (f->nodes[n].stored && (c == KIN_IR_CLASS_SCAN || c == KIN_IR_CLASS_SCATTER || fuse_node(f, n)->op == KIN_IR_CAT || taking_turns(f, n) != 0))
+        if (f->nodes[n].stored && (c == KIN_IR_CLASS_SCAN || c == KIN_IR_CLASS_SCATTER || fuse_node(f, n)->op == KIN_IR_CAT || behind_reshape(f, n) != 0))
             f->nodes[n].needed = true;
     }
 }

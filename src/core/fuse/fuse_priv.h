@@ -65,6 +65,8 @@ void fuse_choose_stored(fuse *f);
 void fuse_store(fuse *f, kin_irn n);
 /* Has memory of its own: stored, an input or an extern call's result. */
 bool fuse_in_memory(const fuse *f, kin_irn n);
+/* A CAT whose parts cost so much that not all of them should be computed for each element. */
+bool fuse_is_dear_cat(const fuse *f, kin_irn n);
 /* Result of an extern call that writes into memory it is given. */
 bool fuse_is_into(const fuse *f, kin_irn n);
 

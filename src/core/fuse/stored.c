@@ -185,6 +185,31 @@ is_wanted_often(const node_info *info)
     return info->uses > 1 && info->cost > (info->elsewhere ? DEAR : VERY_DEAR);
 }
 
+bool
+fuse_is_dear_cat(const fuse *f, kin_irn n)
+{
+    enum { DEAR = 12 };
+    double sum = 0, most = 0;
+    for (unsigned a = 0; fuse_node(f, n)->op == KIN_IR_CAT && a < fuse_node(f, n)->nargs; a++) {
+        kin_irn part = kin_ir_arg(f->ir, n, a);
+        double cost = fuse_in_memory(f, part) ? 1 : f->nodes[part].cost;
+        sum += cost;
+        most = cost > most ? cost : most;
+    }
+    return sum - most > DEAR;
+}
+
+/* Is all that reads n a reshape that is stored, which its parts can be written to as well? */
+static bool
+is_for_reshape(const fuse *f, kin_irn n)
+{
+    for (kin_irn user = n + 1; f->nodes[n].uses == 1 && user < f->ir->nodes.len; user++)
+        for (unsigned a = 0; f->nodes[user].live && a < fuse_node(f, user)->nargs; a++)
+            if (kin_ir_arg(f->ir, user, a) == n)
+                return fuse_node(f, user)->op == KIN_IR_RESHAPE && f->nodes[user].stored;
+    return false;
+}
+
 static void
 store_by_cost(fuse *f)
 {
@@ -202,7 +227,7 @@ store_by_cost(fuse *f)
             info->cost += fuse_in_memory(f, arg) ? 1 : f->nodes[arg].cost;
         }
         bool leaf = kin_ir_op_class(node->op) == KIN_IR_CLASS_LEAF || kin_ir_op_class(node->op) == KIN_IR_CLASS_VIEW;
-        bool many_parts = node->op == KIN_IR_CAT && node->nargs > 4;
+        bool many_parts = (node->op == KIN_IR_CAT && node->nargs > 4) || (fuse_is_dear_cat(f, n) && !is_for_reshape(f, n));
         if (info->exits || always_stored(node) || (!info->inside && (many_parts || (is_wanted_often(info) && !leaf) || info->cost > 200)))
             fuse_store(f, n);
     }
