@@ -2,9 +2,9 @@
 
     test_matrix.py                                      the interpreter that runs this
     test_matrix.py --python A/bin/python --python ...    these, each with the torch that it has
-    test_matrix.py --venv 3.12=2.13.0                    made on request in FOLDER: pythonX.Y of the PATH or of pyenv, torch from PyPI
+    test_matrix.py --venv 3.12=2.13.0                    made on request in FOLDER: pythonX.Y of the PATH or of pyenv, torch from PyPI (no CUDA: stand_ins.py)
     test_matrix.py --root trixie                         Debian's own pair, a root made by debootstrap in FOLDER (as root)
-    test_matrix.py --root forky=2.15.0                   Debian's CPython with a torch from PyPI, without CUDA's libraries (tools/stand_ins.py)
+    test_matrix.py --root forky=2.15.0                   Debian's CPython with a torch from PyPI
     test_matrix.py --report                              runs nothing, writes the page again
 
 A pair has a build of its own (--no-build: what is there). The rows of a pair are replaced by what was run now; those of other pairs stay.
@@ -25,6 +25,7 @@ import interpreters
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 RESULTS, PAGE = ROOT / "docs/versions.json", ROOT / "docs/versions.md"
 TOOLS = ["numpy", "pytest", "pytest-timeout", "hypothesis", "expecttest", "rich", "meson", "ninja", "meson-python"]
+PURE = ["filelock", "typing-extensions", "sympy", "networkx", "jinja2", "fsspec", "setuptools"]  # what torch needs besides CUDA's libraries
 DEBIAN = ("python3,python3-torch,python3-numpy,python3-pytest,python3-pytest-timeout,python3-rich,python3-hypothesis,python3-expecttest,python3-dev,gcc,libc6-dev,meson,"
           "ninja-build,pkg-config")
 ASK = ("import json, platform, sys, torch; print('\\n' + json.dumps({'python': platform.python_version(), 'tag': sys.implementation.cache_tag, "
@@ -69,9 +70,23 @@ class Pair:
         return subprocess.CompletedProcess(command, child.returncode, out, err)
 
     def make(self):
-        environ = {"KIN_NO_LLVM": "1"} if self.root else {}
-        return self.run(["make", "build", f"PYTHON={shutil.which(self.interpreter()[0]) or '/usr/bin/python3'}", f"BUILD={self.build()}"],
-                        timeout=3600, **environ)
+        """A root has no LLVM, so what is to run in it is built outside of it."""
+        python = str(outside_python(self.root)) if self.root else shutil.which(self.python)
+        command = ["make", "build", f"PYTHON={python}", f"BUILD={self.build()}"]
+        return subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
+
+
+def outside_python(root):
+    """A script that runs a root's interpreter without entering the root."""
+    (python,) = (root / "usr/bin").glob("python3.[0-9][0-9]")
+    headers = root / "usr/include" / python.name
+    triplet = f"{os.uname().machine}-linux-gnu"
+    shutil.copytree(root / "usr/include" / triplet / python.name, headers / triplet / python.name, dirs_exist_ok=True)
+    script = root.with_name(root.name + "-python")
+    loader = next(path for path in [*(root / "usr/lib64").glob("ld-linux-*.so.*"), *(root / "usr/lib" / triplet).glob("ld-linux-*.so.*")])
+    script.write_text(f'#!/bin/sh\nexport PYTHONHOME={root}/usr\nexec {loader} --argv0 "$0" --library-path {root}/usr/lib/{triplet} {python} "$@"\n')
+    script.chmod(0o755)
+    return script
 
 
 def base_python(version):
@@ -83,7 +98,11 @@ def make_venv(folder, request):
     place = folder / f"{version}-{torch}"
     if not (place / "ready").exists():
         subprocess.run([base_python(version), "-m", "venv", str(place)], check=True)
-        subprocess.run([place / "bin/python", "-m", "pip", "install", "-q", f"torch=={torch}", *TOOLS], check=True)
+        pip = [place / "bin/python", "-m", "pip", "install", "-q"]
+        subprocess.run([*pip, *PURE, *TOOLS], check=True)
+        subprocess.run([*pip, "--no-deps", f"torch=={torch}"], check=True)
+        (libraries,) = place.glob("lib/python*/site-packages/torch")
+        subprocess.run([sys.executable, ROOT / "tools/stand_ins.py", libraries], check=True)
         (place / "ready").touch()
     return Pair(str(place / "bin/python"))
 

@@ -1,5 +1,7 @@
 """What CPython 3.12 to 3.14 compile in another way than 3.11, and what they add to the language: recorded and replayed alike, and left at
 every step."""
+import collections
+import itertools
 import sys
 import textwrap
 
@@ -163,7 +165,75 @@ def class_methods(x, n):
     return shop.priced(x, n) + corner.priced(x, n, more=n) + Corner.priced(x, n) + shop.plain(x) + corner.plain(x) + type(corner).priced(x, 1)
 
 
-RECORDED = [slices, stored_slices, texts, closures, supers, conditions, data_comparison, data_truth, data_assertion, own_comparisons, spread,
+Point = collections.namedtuple("Point", "first second")
+POINTS = [Point(1, 2), Point(3, 4)]
+
+
+def queues(x, n):
+    queue, out = collections.deque([(x, 0)]), []
+    while queue:
+        t, depth = queue.popleft()
+        out.append(t)
+        if depth < 2:
+            queue.append((t * n, depth + 1))
+            queue.extend([(t + 1, depth + 1)])
+    return sum(out)
+
+
+def default_dicts(x, n):
+    rows = collections.defaultdict(list)
+    for k in range(3):
+        rows[k % 2].append(x + k)
+    return sum(rows[0]) * n + rows[1][0]
+
+
+def fields(x, n):
+    point = Point(x, n)
+    return point.first * point.second + sum(p.second for p in POINTS)
+
+
+def iterators_of_c(x, n):
+    queue = collections.deque([1, 2, n])
+    for k in queue:
+        x = x + k
+    for k in itertools.chain([1], (n, 2)):
+        x = x * k
+    return x
+
+
+def unions(x, n):
+    return x + isinstance(n, int | str) + issubclass(bool, str | list) + len(str(list[int])) + len(str(collections.deque[int]))
+
+
+CLASSES_OF_C = [queues, default_dicts, fields, iterators_of_c, unions]  # on the heap from 3.12 on, under other names some of them
+
+
+class Steps(collections.deque):
+    def __radd__(self, other):
+        return other + len(self)
+
+
+class Whole:
+    def __add__(self, other):
+        return NotImplemented if type(other) is collections.deque else 5
+
+    def __radd__(self, other):
+        return 7
+
+    def __eq__(self, other):
+        return 3
+
+
+def operators_of_c(x, n):
+    steps, queue = Steps([1, n]), collections.deque([1, n])
+    try:
+        x = x + (queue + Whole())
+    except TypeError:
+        x = x * 2
+    return x + (n + steps) + len(queue + collections.deque([x])) + len(steps * 2) + (Whole() + steps) + (queue == Whole()) + len(steps.copy() + queue)
+
+
+RECORDED = [*CLASSES_OF_C, slices, stored_slices, texts, closures, supers, conditions, data_comparison, data_truth, data_assertion, own_comparisons, spread,
             conversions, cells_of_comprehensions, delegating, looked_up, class_methods]
 
 
@@ -235,7 +305,15 @@ def test_recorded_to_the_end(fn):
     assert [text for text in ends if "unsupported" in text or "bool" in text] == []
 
 
-@pytest.mark.parametrize("fn", [swallowing, groups, snapshots_of_locals], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("fn", CLASSES_OF_C, ids=lambda f: f.__name__)
+def test_classes_of_c_are_known(fn):
+    compiled = Compiled(fn)
+    for args in values():
+        compiled(*args)
+    assert compiled.stats()["breaks"] == 0
+
+
+@pytest.mark.parametrize("fn", [operators_of_c, swallowing, groups, snapshots_of_locals], ids=lambda f: f.__name__)
 def test_same_results(fn):
     check(fn)
 

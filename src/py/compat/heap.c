@@ -468,7 +468,7 @@ kin_heap_type_tag(PyTypeObject *type)
 }
 
 bool
-kin_heap_type_is_static(PyTypeObject *type)
+kin_heap_type_is(const PyTypeObject *type, const char *name)
 {
-    return !(type->tp_flags & Py_TPFLAGS_HEAPTYPE) && (type->tp_flags & Py_TPFLAGS_IMMUTABLETYPE);
+    return kin_heap_type_is_static(type) && strcmp(type->tp_name, name) == 0;
 }

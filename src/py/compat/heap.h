@@ -61,8 +61,15 @@ bool kin_heap_set_next(PyObject *set, Py_ssize_t *pos, PyObject **item);
 const uint64_t *kin_heap_type_version(PyTypeObject *type);
 /* Gives the class a version tag if it has none; 0 when it cannot get one. */
 unsigned int kin_heap_type_tag(PyTypeObject *type);
-/* Can an instance's type, or the attributes of this type, never change? */
-bool kin_heap_type_is_static(PyTypeObject *type);
+/* Can an instance's type, or the attributes of this type, never change? So it is with classes of C, whether they are on the heap
+ * (from 3.12 on collections' and itertools' are) or not. */
+static inline bool
+kin_heap_type_is_static(const PyTypeObject *type)
+{
+    return type->tp_flags & Py_TPFLAGS_IMMUTABLETYPE;
+}
+/* Is it the class of C with this name? A class of the program may be called anything. */
+bool kin_heap_type_is(const PyTypeObject *type, const char *name);
 
 /* The dict of a class, borrowed. From 3.12 on the interpreter keeps those of builtin classes. */
 PyObject *kin_type_dict(PyTypeObject *type);

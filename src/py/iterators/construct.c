@@ -19,7 +19,7 @@
 static PyTypeObject *
 static_base(PyTypeObject *tp)
 {
-    while (tp != NULL && (tp->tp_flags & Py_TPFLAGS_HEAPTYPE))
+    while (tp != NULL && !kin_heap_type_is_static(tp))
         tp = tp->tp_base;
     return tp;
 }
@@ -45,7 +45,7 @@ c_new(PyTypeObject *base)
 static bool
 is_quiet_class(PyTypeObject *tp)
 {
-    return (tp->tp_flags & Py_TPFLAGS_HEAPTYPE) && !(tp->tp_flags & Py_TPFLAGS_IS_ABSTRACT) && tp->tp_finalize == NULL &&
+    return !kin_heap_type_is_static(tp) && !(tp->tp_flags & Py_TPFLAGS_IS_ABSTRACT) && tp->tp_finalize == NULL &&
            tp->tp_del == NULL;
 }
 

@@ -1,6 +1,7 @@
 /* Iteration and unpacking: over known contents without a step that runs, over anything else by asking the iterator. */
 #include "core/diag/breaks.h"
 #include "py/compat/generator.h"
+#include "py/compat/heap.h"
 #include "py/iterators/iterators.h"
 #include "py/models/models.h"
 #include "py/objects/objects.h"
@@ -35,7 +36,7 @@ rec_op_get_iter(rec *r)
     if (iter != 0 && (rec_generator_call(r, &(rec_args){.callee = iter, .args = &vid, .npos = 1, .ndrop = 1}) ||
                       (rec_can_inline(r, func) && rec_inline(r, &(rec_args){.callee = iter, .args = &vid, .npos = 1, .ndrop = 1}, NULL, 0, KIN_RESUME_PUSH, 0))))
         return;
-    bool quiet = !(tp->tp_flags & Py_TPFLAGS_HEAPTYPE) && !kin_is_tensor(obj);
+    bool quiet = kin_heap_type_is_static(tp) && !kin_is_tensor(obj);
     kin_vid out = rec_step_out(r, KIN_STEP_ITER, quiet ? 0 : KIN_STEP_OPAQUE, &vid, 1);
     uint32_t s = r->t->vals.at[out].step;
     if (!quiet) {
@@ -56,7 +57,7 @@ is_quiet_iterator(PyObject *obj)
     static const char *const quiet[] = {"list_iterator", "tuple_iterator", "range_iterator", "str_iterator",
         "str_ascii_iterator", "dict_keyiterator", "dict_valueiterator", "dict_itemiterator", "set_iterator",
         "bytes_iterator", "list_reverseiterator", "itertools.count", "itertools.repeat", "longrange_iterator",
-        "odict_iterator", "_collections._deque_iterator", NULL};
+        "odict_iterator", "_collections._deque_iterator", "collections._deque_iterator", NULL};
     for (int i = 0; quiet[i]; i++)
         if (strcmp(quiet[i], name) == 0)
             return true;

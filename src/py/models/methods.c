@@ -421,7 +421,7 @@ static bool
 is_deque(rec *r, const rec_args *a)
 {
     PyTypeObject *tp = a->npos && !a->nkw ? Py_TYPE(O(r, a->args[0])) : NULL;
-    if (tp == NULL || (tp->tp_flags & Py_TPFLAGS_HEAPTYPE) || strcmp(tp->tp_name, "collections.deque") != 0)
+    if (tp == NULL || !kin_heap_type_is(tp, "collections.deque"))
         return false;
     if (VIRTUAL(r, a->args[0]) == NULL)
         rec_need_type(r, a->args[0]);

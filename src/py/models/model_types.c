@@ -1,4 +1,5 @@
 /* Models of builtins that ask what class an object is of: isinstance, issubclass, type, str of a class, callable. */
+#include "py/compat/heap.h"
 #include "py/compat/imports.h"
 #include "py/models/models.h"
 #include "py/objects/objects.h"
@@ -66,7 +67,7 @@ members_of_union(rec *r, kin_vid vid, kin_vid *members, uint32_t most)
     PyObject *obj = O(r, vid);
     const kin_val *val = &r->t->vals.at[vid];
     const kin_step *s = val->kind == KIN_VAL_STEP && val->step < r->t->steps.len ? &r->t->steps.at[val->step] : NULL;
-    if (strcmp(Py_TYPE(obj)->tp_name, "types.UnionType") != 0)
+    if (!kin_heap_type_is(Py_TYPE(obj), "types.UnionType") && !kin_heap_type_is(Py_TYPE(obj), "typing.Union")) /* 3.14 */
         return 0;
     if (s != NULL && s->kind == KIN_STEP_BINARY && s->out == vid && s->imm == KIN_BINARY_OR) {
         memcpy(members, r->t->vids.at + s->args, 2 * sizeof *members);

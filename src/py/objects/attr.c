@@ -182,8 +182,8 @@ field_of_tuple(rec *r, kin_vid base, PyObject *descr, attr_result *out)
 {
     PyObject *obj = O(r, base);
     rec_virtual *f = VIRTUAL(r, base);
-    if ((Py_TYPE(descr)->tp_flags & Py_TPFLAGS_HEAPTYPE) ||
-        strcmp(Py_TYPE(descr)->tp_name, "_collections._tuplegetter") != 0 || !PyTuple_Check(obj))
+    bool field = kin_heap_type_is(Py_TYPE(descr), "_collections._tuplegetter") || kin_heap_type_is(Py_TYPE(descr), "collections._tuplegetter");
+    if (!field || !PyTuple_Check(obj))
         return false;
     Py_ssize_t i = ((struct { PyObject_HEAD Py_ssize_t index; } *)descr)->index;
     if (i < 0 || i >= PyTuple_GET_SIZE(obj) || (f != NULL && (f->kind != VIRTUAL_NAMED || !f->known || i >= (Py_ssize_t)f->n)))

@@ -4,6 +4,7 @@
  * is shows when the step runs. No code of the program does: a tensor's __hash__ is torch's own and gives the address, and
  * what a defaultdict makes of a missing key is made by a builtin class.
  */
+#include "py/compat/heap.h"
 #include "py/objects/objects.h"
 #include <string.h>
 
@@ -67,7 +68,7 @@ rec_keyed_item(rec *r, const kin_vid *args)
 static bool
 is_default_dict(PyTypeObject *tp)
 {
-    return strcmp(tp->tp_name, "collections.defaultdict") == 0 && !(tp->tp_flags & Py_TPFLAGS_HEAPTYPE);
+    return kin_heap_type_is(tp, "collections.defaultdict");
 }
 
 /* d[key] of a defaultdict made here that lacks the key: what its factory makes is put in, and is the result. */

@@ -15,7 +15,7 @@ rec_is_plain_value(PyObject *obj)
            tp == &PySet_Type || tp == &PyFrozenSet_Type || tp == &PyRange_Type || tp == &PySlice_Type ||
            tp == &PyByteArray_Type || tp == &PyODict_Type || tp == &PyDictKeys_Type || tp == &PyDictItems_Type || tp == &PyDictValues_Type ||
            tp == &PyODictKeys_Type || tp == &PyODictItems_Type || tp == &PyODictValues_Type ||
-           strcmp(tp->tp_name, "collections.deque") == 0 || strcmp(tp->tp_name, "torch.Size") == 0 || strcmp(tp->tp_name, "torch.device") == 0;
+           kin_heap_type_is(tp, "collections.deque") || strcmp(tp->tp_name, "torch.Size") == 0 || strcmp(tp->tp_name, "torch.device") == 0;
 }
 
 bool

@@ -4,6 +4,7 @@
  * classes. What comes behind NotImplemented does, too, and is recorded; a frame that was left inside a method goes on
  * like CPython (KIN_RESUME_INPLACE, KIN_RESUME_OPERATOR: replay/leave.c, reflect.c). The recording ends where the operator raises.
  */
+#include "py/compat/heap.h"
 #include "py/objects/objects.h"
 #include "py/replay/reflect.h"
 
@@ -105,7 +106,7 @@ knows_only_its_own(PyObject *obj)
 static bool
 is_pure_python(PyTypeObject *tp)
 {
-    while (tp != NULL && (tp->tp_flags & Py_TPFLAGS_HEAPTYPE))
+    while (tp != NULL && !kin_heap_type_is_static(tp))
         tp = tp->tp_base;
     return tp == &PyBaseObject_Type;
 }
@@ -115,8 +116,8 @@ static bool
 has_known_order(PyObject *left, PyObject *right)
 {
     PyTypeObject *a = Py_TYPE(left), *b = Py_TYPE(right);
-    bool pure_left = (a->tp_flags & Py_TPFLAGS_HEAPTYPE) && is_pure_python(a);
-    bool pure_right = (b->tp_flags & Py_TPFLAGS_HEAPTYPE) && is_pure_python(b);
+    bool pure_left = !kin_heap_type_is_static(a) && is_pure_python(a);
+    bool pure_right = !kin_heap_type_is_static(b) && is_pure_python(b);
     if (a != b && PyType_IsSubtype(b, a))
         return false;
     return (pure_left && (pure_right || knows_only_its_own(right))) || (pure_right && knows_only_its_own(left));

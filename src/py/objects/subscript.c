@@ -154,7 +154,7 @@ static bool
 subscr_class(rec *r, const kin_vid *args)
 {
     PyObject *cls = O(r, args[0]);
-    if (Py_TYPE(cls) != &PyType_Type || ((PyTypeObject *)cls)->tp_flags & Py_TPFLAGS_HEAPTYPE || rec_need_const(r, args[0]) == 0)
+    if (Py_TYPE(cls) != &PyType_Type || !kin_heap_type_is_static((PyTypeObject *)cls) || rec_need_const(r, args[0]) == 0)
         return false;
     PyObject *get = _PyType_Lookup((PyTypeObject *)cls, REC_STR("__class_getitem__"));
     if (get == NULL || Py_TYPE(get) != &PyClassMethodDescr_Type)

@@ -1,5 +1,6 @@
 /* Questions about values that every rule may ask: are two of them the same object, will one differ in the next call, which name
  * is it. */
+#include "py/compat/heap.h"
 #include "py/recorder/rec.h"
 
 bool
@@ -43,7 +44,7 @@ is_another_kind(rec *r, kin_vid v, PyObject *obj)
 {
     PyTypeObject *was = r->info.at[v].type;
     return r->t->vals.at[v].kind == KIN_VAL_STEP && was != NULL && was != Py_TYPE(obj) && O(r, v) != obj &&
-           !(Py_TYPE(obj)->tp_flags & Py_TPFLAGS_HEAPTYPE);
+           kin_heap_type_is_static(Py_TYPE(obj));
 }
 
 /* Decides `a is b`, making a fact or a check of the outcome. */

@@ -8,6 +8,7 @@
  * Which facts survive a store depends on the kind of guard, not on the layout at the moment: an attribute is the same place inline
  * and in a dict, new or not, and a dict has grown unless the epoch knows of the key.
  */
+#include "py/compat/heap.h"
 #include "py/guardeval/guard_place.h"
 #include "py/recorder/rec.h"
 
@@ -198,7 +199,7 @@ static PyTypeObject *
 known_type(rec *r, kin_vid vid)
 {
     const rec_info *i = &r->info.at[vid];
-    bool fixed = i->type != NULL && !(i->type->tp_flags & Py_TPFLAGS_HEAPTYPE) && i->type != &PyModule_Type;
+    bool fixed = i->type != NULL && kin_heap_type_is_static(i->type) && i->type != &PyModule_Type;
     return fixed || i->type_epoch == r->epoch + 1 ? i->type : NULL;
 }
 

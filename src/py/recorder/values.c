@@ -204,7 +204,7 @@ is_asked_by_fact(rec *r, kin_vid vid)
 static bool
 is_fixed_type(PyTypeObject *tp)
 {
-    return !(tp->tp_flags & Py_TPFLAGS_HEAPTYPE) && tp != &PyModule_Type;
+    return kin_heap_type_is_static(tp) && tp != &PyModule_Type;
 }
 
 PyTypeObject *

@@ -1,6 +1,7 @@
 /* The match statement: what a pattern asks of its subject becomes facts (type flags, lengths, classes, attributes,
  * keys). Patterns whose answer needs code of the program end the recording there.
  */
+#include "py/compat/heap.h"
 #include "py/models/models.h"
 #include "py/objects/objects.h"
 #include "py/rules/rules.h"
@@ -16,7 +17,7 @@ void
 rec_op_match_kind(rec *r, unsigned long flag)
 {
     PyTypeObject *tp = rec_need_version(r, rec_peek(r, 0));
-    if (tp->tp_flags & Py_TPFLAGS_HEAPTYPE)
+    if (!kin_heap_type_is_static(tp))
         rec_abc_fact(r); /* registering a class sets the flag and leaves its version as it is */
     push_bool(r, (tp->tp_flags & flag) != 0);
 }
