@@ -200,3 +200,39 @@ def test_a_break_in_a_library_is_told_at_the_line_of_the_user(tmp_path):
     (tmp_path / "log.txt").write_text("".join(head + line + "\n" for line in lines))
     found = [(one.title, one.filename, one.line, one.page) for one in read.read(str(tmp_path / "log.txt")).findings]
     assert found == [("Attempted to wrap RNN, GRU, or LSTM", "project/model.py", 20, "https://x/gb/gb0014.html"), ("other", "project/model.py", 30, "https://x/gb/gb0170.html")]
+
+
+def _read(tmp_path, text):
+    from kintsugi.report import read
+
+    (tmp_path / "log.txt").write_text(text)
+    return [(one.kind, one.title, one.filename, one.line) for one in read.read(str(tmp_path / "log.txt")).findings]
+
+
+def test_a_log_says_which_guards_failed(tmp_path):
+    head = "V1125 10:21:05.702000 11913 torch/_dynamo/guards.py:5396] [2/1] [__recompiles] "
+    lines = ["Recompiling function pool in /nowhere/m.py:4", "    triggered by the following guard failure(s):", "    - 4/0: scale == 1.0                     # y = x * scale  # m.py:9",
+             "    - User stack trace:", "    -   File \"m.py\", line 9, in pool", "Recompiling function pool in /nowhere/m.py:4", "    triggered by the following guard failure(s):",
+             "    - 4/1: tensor 'x' size mismatch at index 1. expected 8, actual 16"]
+    assert _read(tmp_path, "".join(head + line + "\n" for line in lines)) == [
+        ("recompile", "pool was compiled again: 4/0: scale == 1.0", "/nowhere/m.py", 4),
+        ("recompile", "pool was compiled again: 4/1: tensor 'x' size mismatch at index 1. expected 8, actual 16", "/nowhere/m.py", 4)]
+
+
+def test_a_function_that_stays_eager_is_no_failure(tmp_path):
+    """Dynamo informs of it with the exception that it caught, more than once."""
+    head = "I1125 10:20:16.101000 6866 torch/_dynamo/convert_frame.py:2413] [1/0_1] "
+    lines = ["WON'T CONVERT walk /nowhere/m.py line 414 ", "due to: ", "Traceback (most recent call last):", "  File \"torch/_dynamo/convert_frame.py\", line 2319, in __call__",
+             "torch._dynamo.exc.Unsupported: Attempt to trace generator", "  Explanation: ...", "Traceback (most recent call last):", "torch._dynamo.exc.Unsupported: Attempt to trace generator"]
+    assert _read(tmp_path, "".join(head + line + "\n" for line in lines)) == [("skip", "walk runs eagerly: Attempt to trace generator", "/nowhere/m.py", 414)]
+
+
+def test_a_trace_names_what_was_compiled_again(tmp_path):
+    """The function of a recompile, by its id; the traceback in the reason of a graph break is no failure."""
+    head = "V1125 10:21:05.702000 1 a.py:1] "
+    lines = ['{"artifact": {"name": "recompile_reasons", "encoding": "json"}, "frame_id": 3, "frame_compile_id": 1, "has_payload": "0"}', '\t[', '\t"3/0: n == 1",', '\t"3/1: n == 2"', '\t]',
+             '{"artifact": {"name": "dynamo_graph_break_reason", "encoding": "string"}, "frame_id": 3, "has_payload": "0"}', "\tGraph break in user code at /nowhere/m.py:10",
+             "\tGraph Break Reason: Data-dependent branching", "\tUser code traceback:", "\ttorch._dynamo.exc.Unsupported: Data-dependent branching",
+             '{"compilation_metrics": {"co_name": "pool", "co_filename": "/nowhere/m.py", "co_firstlineno": 4}, "frame_id": 3, "frame_compile_id": 1}']
+    assert _read(tmp_path, "".join((line if line.startswith("\t") else head + line) + "\n" for line in lines)) == [
+        ("break", "Data-dependent branching", "/nowhere/m.py", 10), ("recompile", "pool was compiled again: 3/0: n == 1", "/nowhere/m.py", 4)]

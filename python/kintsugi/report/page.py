@@ -216,13 +216,15 @@ def _effects(one):
 
 # ---- logs and traces ----
 
-_KINDS = {"break": "Graph breaks", "recompile": "Recompiles", "failure": "Failures"}
+_KINDS = {"failure": "Failures", "break": "Graph breaks", "recompile": "Recompiles", "skip": "Functions that stay eager"}
 
 
 def of_log(title, found):
     """The report on a log or trace folder that was read."""
     counts = ", ".join(show.count(sum(one.kind == kind for one in found.findings), noun) for kind, noun in (
         ("break", "graph break"), ("recompile", "recompile"), ("failure", "failure")))
+    skipped = sum(one.kind == "skip" for one in found.findings)
+    counts += f", {show.count(skipped, 'function')} left eager" if skipped else ""
     parts = [f"<p class=\"verdict\">{counts}; {show.count(len(found.compiled), 'compilation')} told of</p>", f"<p class=\"soft\">{esc(found.source)}: {found.lines} lines read"
              + (f", {found.skipped} of them not understood" if found.skipped else "") + (f", {found.left_out} findings left out" if found.left_out else "")
              + ". A log has no times of calls: <code>kintsugi report SCRIPT</code> measures what each of these costs.</p>"]
@@ -239,7 +241,7 @@ def of_log(title, found):
             parts.append(f"<article class=\"cause\"><h3>{esc(one.title)}{times}</h3>{place}{text}{link}</article>")
     if found.compiled:
         rows = "".join(f"<tr><td>{esc(one['name'])}</td><td>{esc(show.place(one['filename'] or '?', one['line']))}</td><td class=\"n\">{esc(one['graph_ops'] if one['graph_ops'] is not None else '')}</td>"
-                       f"<td class=\"n\">{'' if one['seconds'] is None else format(one['seconds'], '.3f')}</td><td>{esc(one['failure'] or '')}</td></tr>" for one in found.compiled)
+                       f"<td class=\"n\">{'' if one['seconds'] is None else format(one['seconds'], '.3f')}</td><td>{esc((one['failure'] or '').partition(chr(10))[0])}</td></tr>" for one in found.compiled)
         parts.append("<h2>Compilations</h2><div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Compilations\"><table><thead><tr><th scope=\"col\">function</th><th scope=\"col\">line</th><th scope=\"col\" class=\"n\">calls in the graph</th>"
                      f"<th scope=\"col\" class=\"n\">seconds</th><th scope=\"col\">failure</th></tr></thead><tbody>{rows}</tbody></table></div>")
     return page(title, "\n".join(parts))

@@ -23,7 +23,7 @@ class ReportError(Exception):
 
 @dataclasses.dataclass
 class Finding:
-    """A graph break, a recompile or a failure that a log tells of."""
+    """A graph break, a recompile, a function that stays eager (skip) or a failure that a log tells of."""
 
     kind: str
     title: str
@@ -46,9 +46,10 @@ class Read:
     left_out: int = 0
 
 
-_PREFIX = re.compile(r"^(?:\[rank\d+\]:)?[VIWEC]\d{4} \d\d:\d\d:\d\d\.\d+ \d+ \S+?:\d+\](?: \[(?P<id>[^\]]+)\])?(?: \[__(?P<artifact>\w+)\])? ?")
+_PREFIX = re.compile(r"^(?:\[rank\d+\]:)?(?P<level>[VIWEC])\d{4} \d\d:\d\d:\d\d\.\d+ \d+ \S+?:\d+\](?: \[(?P<id>[^\]]+)\])?(?: \[__(?P<artifact>\w+)\])? ?")
 _BREAK = re.compile(r"^Graph break(?P<again> \(user stack suppressed due to duplicate graph break\))?(?: in user code at |: from user code at:? ?)(?P<file>.+?):(?P<line>\d+)")
 _RECOMPILE = re.compile(r"^Recompiling function (?P<name>\S+) in (?P<file>.+):(?P<line>\d+)")
+_SKIPPED = re.compile(r"^WON'T CONVERT (?P<name>\S+) (?P<file>.+) line (?P<line>\d+)")
 _FAILED = re.compile(r"^torch\.(?:_dynamo|_inductor)\.exc\.(?P<type>\w+): (?P<title>.*)")
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+), in ')
 _STANDARD = sysconfig.get_path("stdlib") + os.sep
@@ -59,6 +60,8 @@ class _Collector:
     def __init__(self, source):
         self.read = Read(source, [], [])
         self.known = {}
+        self.frames = {}      # frame id of a trace -> (name, file, line) of the function
+        self.recompiles = []  # (frame id, reasons), until all frames are known
 
     def add(self, finding):
         key = finding.kind, finding.title, finding.filename, finding.line
@@ -71,6 +74,16 @@ class _Collector:
         self.known[key] = finding
         self.read.findings.append(finding)
         return finding
+
+
+    def finish(self):
+        for frame, reasons in self.recompiles:
+            self.add_recompile(*self.frames.get(frame, (f"frame {frame}", "", 0)), reasons)
+        return self.read
+
+    def add_recompile(self, name, file, line, reasons):
+        first = reasons[0].partition("   ")[0] if reasons else ""
+        self.add(Finding("recompile", f"{name} was compiled again{': ' if first else ''}{first}"[:500], file, line, "\n".join(reasons)[:TEXT]))
 
 
 def read(path):
@@ -87,7 +100,7 @@ def read(path):
         _read_file(path, collector)
     else:
         raise ReportError(f"no such file or folder: {path!r}")
-    found = collector.read
+    found = collector.finish()
     if not found.findings and not found.compiled:
         raise ReportError(f"{path}: {found.lines} lines read, and nothing in them that a report could show; expected the output of TORCH_LOGS, a "
                           "TORCH_TRACE folder, or a file of `kintsugi run --events`")
@@ -118,7 +131,7 @@ def _read_file(path, collector):
             if body.startswith("{") and (prefix or line.startswith("{")):
                 payload = _take_json(body, collector)
                 continue
-            open_break = _take_line(body, open_break, collector)
+            open_break = _take_line(body, open_break, collector, prefix is None or prefix["level"] in "WEC")
     if payload is not None:
         _take_payload(payload, collector)
     _close(open_break, collector)
@@ -131,28 +144,17 @@ def _skip_line(file):
             return
 
 
-def _take_line(body, open_one, collector):
-    """One line of TORCH_LOGS; returns the break or failure that is still being told: [kind, file, line, text]."""
-    match = _BREAK.match(body)
-    if match:
+def _take_line(body, open_one, collector, serious=True):
+    """One line of TORCH_LOGS; returns what is still being told: [kind, file, line, text]. serious: not a line that only informs, or is part of another report."""
+    begun = _begin(body, open_one, serious)
+    if begun is not None:
         _close(open_one, collector)
-        return ["break", match["file"], int(match["line"]), []]
-    match = _RECOMPILE.match(body)
-    if match:
-        _close(open_one, collector)
-        collector.add(Finding("recompile", f"{match['name']} was compiled again", match["file"], int(match["line"])))
-        return None
-    match = _FAILED.match(body)
-    if match:
-        _close(open_one, collector)
-        return ["failure", "", 0, [f"{match['type']}: {match['title']}"[:TEXT]]]
+        return begun
     if open_one is None:
         return None
     kind, file, _, text, *_ = open_one
-    if kind == "failure":
-        return _go_on(body, open_one, collector)
-    if kind == "traceback":
-        return _find_user_line(body, open_one, collector)
+    if kind in _GO_ON:
+        return _GO_ON[kind](body, open_one, collector)
     page = _PAGE.search(body)
     if page or body.startswith("User code traceback") or len(text) > 60:
         if _is_library(file):  # its traceback follows, with the user's line
@@ -161,6 +163,21 @@ def _take_line(body, open_one, collector):
         return None
     text.append(body[:TEXT])
     return open_one
+
+
+def _begin(body, open_one, serious):
+    """What a line begins to tell of, if anything."""
+    match = _BREAK.match(body)
+    if match:
+        return ["break", match["file"], int(match["line"]), []]
+    match = _RECOMPILE.match(body)
+    if match:
+        return ["recompile", match["file"], int(match["line"]), [match["name"]]]
+    match = _SKIPPED.match(body)
+    if match:
+        return ["skip", match["file"], int(match["line"]), [match["name"]]]
+    match = _FAILED.match(body) if serious and (open_one is None or open_one[0] != "skip") else None
+    return ["failure", "", 0, [f"{match['type']}: {match['title']}"[:TEXT]]] if match else None
 
 
 def _is_library(file):
@@ -191,6 +208,30 @@ def _go_on(body, failure, collector):
     return failure
 
 
+def _take_reason(body, recompile, collector):
+    """A guard that failed, each behind a dash."""
+    reason = body.strip()
+    if reason.startswith("- ") and len(recompile[3]) < 60:
+        recompile[3].append(reason[2:][:TEXT])
+    elif "guard failure" not in reason:
+        _close(recompile, collector)
+        return None
+    return recompile
+
+
+def _find_why(body, skipped, collector):
+    """Why a function stays eager: the exception that ends the traceback."""
+    match = _FAILED.match(body)
+    if match is None:
+        return skipped
+    skipped[3].append(match["title"])
+    _close(skipped, collector)
+    return None
+
+
+_GO_ON = {"failure": _go_on, "traceback": _find_user_line, "recompile": _take_reason, "skip": _find_why}
+
+
 def _close(open_one, collector, page=""):
     """What was told of a break or failure is all there is: the log ends here, or goes on with something else."""
     if open_one is None:
@@ -199,6 +240,14 @@ def _close(open_one, collector, page=""):
     page = page or (more[0] if more else "")
     if kind in ("break", "traceback"):
         _finish_break(file, line, text, page, collector)
+        return
+    if kind == "recompile":
+        collector.add_recompile(text[0], file, line, text[1:])
+        return
+    if kind == "skip":
+        name, *why = text
+        if why or not any((one.filename, one.line) == (file, line) for one in collector.read.findings):  # else the log has told why
+            collector.add(Finding("skip", f"{name} runs eagerly{': ' if why else ''}{''.join(why)}"[:500], file, line))
         return
     found = next((match["page"] for match in map(_PAGE.search, text) if match), "")
     collector.add(Finding("failure", text[0], file, line, "\n".join(text).strip()[:TEXT], found))
@@ -228,16 +277,18 @@ def _take_json(body, collector):
         return None
     metrics = event.get("compilation_metrics")
     if isinstance(metrics, dict):
-        _take_metrics(metrics, collector)
+        _take_metrics(metrics, collector, event.get("frame_id"))
     artifact = event.get("artifact")
     name = artifact.get("name") if isinstance(artifact, dict) else None
     if event.get("has_payload") is not None:
-        return [name] if name in ("dynamo_graph_break_reason", "recompile_reasons") else []
+        return [(name, event.get("frame_id"))] if name in ("dynamo_graph_break_reason", "recompile_reasons") else [None]
     return None
 
 
-def _take_metrics(metrics, collector):
+def _take_metrics(metrics, collector, frame):
     file, line = metrics.get("co_filename") or "", metrics.get("co_firstlineno") or 0
+    if len(collector.frames) < MOST:
+        collector.frames.setdefault(frame, (str(metrics.get("co_name") or "?"), file, line))
     failure = metrics.get("fail_reason")
     if len(collector.read.compiled) < MOST:
         collector.read.compiled.append({"name": str(metrics.get("co_name") or "?"), "filename": file, "line": line, "graph_ops": metrics.get("graph_op_count"),
@@ -248,14 +299,23 @@ def _take_metrics(metrics, collector):
 
 
 def _take_payload(payload, collector):
-    name, lines = (payload[0], payload[1:]) if payload and payload[0] in ("dynamo_graph_break_reason", "recompile_reasons") else (None, [])
+    if payload[0] is None:
+        return
+    (name, frame), *lines = payload
     if name == "dynamo_graph_break_reason":
         open_break = None
         for line in lines:
-            open_break = _take_line(line, open_break, collector)
+            open_break = _take_line(line, open_break, collector, serious=False)
         _close(open_break, collector)
-    elif name == "recompile_reasons":
-        collector.add(Finding("recompile", "\n".join(lines).strip("[]\n \"")[:300].partition("   ")[0].strip() or "recompiled"))
+    elif len(collector.recompiles) < MOST:
+        text = "\n".join(lines)
+        try:
+            reasons = [str(reason) for reason in json.loads(text)]
+        except (ValueError, TypeError):
+            reasons = [text.strip("[]\n \"")]
+        collector.recompiles.append((frame, reasons))
+    else:
+        collector.read.left_out += 1
 
 
 def _take_own(event, collector):
