@@ -239,6 +239,26 @@ def test_the_profiler_shows_graphs_breaks_and_kernels_with_their_sizes(trials):
     assert len(kernels) >= (18 if trials == 0 else 3) and all([10, 100] in e.input_shapes for e in kernels)
 
 
+def test_the_profiler_names_the_way_back_after_its_graph():
+    """Kernels of each backward lie in a region of its own."""
+    kintsugi._kintsugi.set_option("trials", 0)
+    try:
+        wide, deep = torch.nn.Linear(16, 16), torch.nn.Linear(16, 16)
+        first, second = kintsugi.compile(lambda x: wide(x).tanh().sum()), kintsugi.compile(lambda x: deep(x).relu().mean())
+        for _ in range(3):
+            first(torch.randn(8, 16)).backward(), second(torch.randn(8, 16)).backward()
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as prof:
+            for _ in range(2):
+                (first(torch.randn(8, 16)) + second(torch.randn(8, 16))).backward()
+    finally:
+        kintsugi._kintsugi.set_option("trials", 7)
+    ways = [e for e in prof.events() if e.name.endswith(", backward")]
+    assert len(ways) == 4 and len({e.name for e in ways}) == 2 and all(e.name.startswith("Graph 1 of <lambda> [") for e in ways)
+    inside = [e for e in prof.events() if e.name.startswith(("fused_", "library."))
+              and any(way.time_range.start <= e.time_range.start and e.time_range.end <= way.time_range.end for way in ways)]
+    assert len(inside) >= 8
+
+
 def test_the_profiler_has_a_row_for_calls_that_are_recorded_or_eager():
     x, compiled = torch.randn(8, 8), kintsugi.compile(compute)
     rows = profiled(lambda: compiled(x))

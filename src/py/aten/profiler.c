@@ -58,3 +58,17 @@ kin_profiler_end(PyObject *row)
     Py_DECREF(row);
     PyErr_Restore(type, value, traceback);
 }
+
+static PyObject *graph;
+
+void
+kin_profiler_set_graph(PyObject *name)
+{
+    Py_XSETREF(graph, Py_XNewRef(name));
+}
+
+PyObject *
+kin_profiler_graph(void)
+{
+    return graph;
+}

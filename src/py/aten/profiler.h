@@ -11,5 +11,8 @@ bool kin_profiler_on(void);
 PyObject *kin_profiler_begin(const char *name);
 /* Keeps the pending exception. Steals row, which may be NULL. */
 void kin_profiler_end(PyObject *row);
+/* The name of the row of the graph that is replayed last: its way back, which comes later, has a row with the same name. Borrowed; NULL: there was none. */
+void kin_profiler_set_graph(PyObject *name);
+PyObject *kin_profiler_graph(void);
 
 #endif

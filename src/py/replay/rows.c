@@ -11,6 +11,7 @@ open_row(kin_run *r, PyObject *name)
     const char *text = name != NULL && PyUnicode_Check(name) ? PyUnicode_AsUTF8(name) : NULL;
     r->row = text != NULL ? kin_profiler_begin(text) : NULL;
     r->row_name = name;
+    kin_profiler_set_graph(name);
     PyErr_Clear();
 }
 

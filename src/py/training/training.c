@@ -11,6 +11,7 @@
 #include <stdlib.h>
 
 #include "py/aten/make.h"
+#include "py/aten/profiler.h"
 #include "py/aten/tensor.h"
 #include "py/compat/heap.h"
 
@@ -22,6 +23,7 @@ dealloc_training(PyObject *self)
     launch_training *t = (launch_training *)self;
     PyTypeObject *type = Py_TYPE(self);
     launch_code_free(t->backward);
+    Py_XDECREF(t->row);
     if (t->has_capture)
         kin_capture_deinit(&t->capture);
     free(t->out_of);
@@ -496,6 +498,7 @@ run_forward(launch_code *code, uint32_t threads, PyObject *const *in, PyObject *
     forward_made f = {.t = t, .made = made};
     launch_inputs inputs = {.in = in, .input_of = code->input_of, .n = code->ninputs};
     launch_running r;
+    launch_training_note_row(t);
     code->running++;
     Py_INCREF(t);
     bool ran = launch_training_forward(&r, code, &inputs, threads, outcome, made, &f.saved);
@@ -646,10 +649,12 @@ launch_training_backward(launch_training *t, PyObject *saved, PyObject *const *g
         launch_inputs inputs = {.in = b.in, .input_of = code->input_of, .n = code->ninputs, .values = b.values};
         launch_running r;
         launch_outcome outcome;
+        PyObject *row = launch_training_begin_row(t);
         double begin = launch_profiling ? kin_clock_ns() : 0;
         code->running++;
         bool ok = launch_code_give(&r, code, &inputs, 0, &outcome, give_gradients, made);
         code->running--;
+        kin_profiler_end(row);
         if (ok && begin != 0)
             launch_profile_whole(&code->main, kin_clock_ns() - begin);
         Py_XDECREF(r.random);

@@ -13,6 +13,7 @@ typedef struct {
     bool has_capture;
     launch_code *backward;
     launch_code *forward;    /* NULL: it is gone */
+    PyObject *row;           /* of torch.profiler, that the last forward under it belonged to; NULL: there was none */
     bool tried;              /* results were compared with those of torch's own way */
     uint32_t nresults;       /* with a tangent */
     uint32_t *out_of;        /* by result: which of the forward code's outs */
@@ -86,5 +87,12 @@ bool launch_again_set_random(PyObject *state);
  * where there is none; NULL with an exception. grads: a tuple, one for each result, perhaps None. results: NULL, or becomes a new tuple
  * of them. */
 PyObject *launch_again(const launch_training *t, PyObject *note, PyObject *grads, bool create_graph, PyObject **results);
+
+/* -- rows.c ------------------------------------------------------------------------------------------------------ */
+
+/* In a forward launch: the row of torch.profiler that its way back is named after. */
+void launch_training_note_row(launch_training *t);
+/* The row of a way back; kin_profiler_end closes it. NULL: no profiler is on. */
+PyObject *launch_training_begin_row(const launch_training *t);
 
 #endif
