@@ -241,24 +241,40 @@ divide(kin_ix_space *s, kin_ix a, int64_t by, kin_ix *multiple, kin_ix *rest)
     *rest = intern_sum(s, &r);
 }
 
-/* rest / by or rest % by remains. When rest = k*v + small with k dividing by and 0 <= small < k, only v matters. */
-static kin_ix
-leading_var(kin_ix_space *s, kin_ix rest, int64_t by, int64_t *k, kin_ix *small)
+/* x = k * *whole + *small with 0 <= *small < k and nothing negative? */
+static bool
+take_out(kin_ix_space *s, const sum *x, int64_t k, kin_ix *whole, kin_ix *small)
+{
+    sum w = {.constant = x->constant / k}, r = {.constant = x->constant % k};
+    for (uint32_t i = 0; i < x->nterms; i++) {
+        kin_ix_term t = x->terms[i];
+        bool multiple = t.coef % k == 0;
+        t.coef /= multiple ? k : 1;
+        *(multiple ? &w.terms[w.nterms++] : &r.terms[r.nterms++]) = t;
+    }
+    *whole = intern_sum(s, &w);
+    *small = intern_sum(s, &r);
+    const kin_ix_expr *e = kin_ix_at(s, *small);
+    return e->lo >= 0 && e->hi < k && kin_ix_at(s, *whole)->lo >= 0;
+}
+
+/* rest / by or rest % by remains. When rest = k * whole + small with k dividing by and 0 <= small < k, only the whole matters; the largest such k. */
+static bool
+leading_part(kin_ix_space *s, kin_ix rest, int64_t by, int64_t *k, kin_ix *whole, kin_ix *small)
 {
     sum x;
+    int64_t below = by;
     sum_of(s, rest, &x);
-    uint32_t best = 0;
-    for (uint32_t i = 1; i < x.nterms; i++)
-        best = x.terms[i].coef > x.terms[best].coef ? i : best;
-    if (x.nterms == 0 || x.terms[best].coef <= 0 || by % x.terms[best].coef)
-        return 0;
-    *k = x.terms[best].coef;
-    uint64_t atom = x.terms[best].atom;
-    memmove(x.terms + best, x.terms + best + 1, (x.nterms - best - 1) * sizeof *x.terms);
-    x.nterms--;
-    *small = intern_sum(s, &x);
-    const kin_ix_expr *e = kin_ix_at(s, *small);
-    return e->lo >= 0 && e->hi < *k ? one_term(s, atom) : 0;
+    do {
+        *k = 1;
+        for (uint32_t i = 0; i < x.nterms; i++)
+            if (x.terms[i].coef > *k && x.terms[i].coef < below && by % x.terms[i].coef == 0)
+                *k = x.terms[i].coef;
+        below = *k;
+        if (*k > 1 && take_out(s, &x, *k, whole, small))
+            return true;
+    } while (*k > 1);
+    return false;
 }
 
 static void
@@ -278,16 +294,15 @@ ask_for_split(kin_ix_space *s, kin_ix e, int64_t by)
 kin_ix
 kin_ix_div(kin_ix_space *s, kin_ix a, int64_t by)
 {
-    kin_ix multiple, rest, small = 0;
-    int64_t k = 1;
+    kin_ix multiple, rest, whole, small;
+    int64_t k;
     if (by == 1)
         return a;
     divide(s, a, by, &multiple, &rest);
     if (kin_ix_at(s, rest)->lo >= 0 && kin_ix_at(s, rest)->hi < by)
         return multiple;
-    kin_ix v = leading_var(s, rest, by, &k, &small);
-    if (v && k > 1)
-        return kin_ix_add(s, multiple, kin_ix_div(s, v, by / k));
+    if (leading_part(s, rest, by, &k, &whole, &small))
+        return kin_ix_add(s, multiple, kin_ix_div(s, whole, by / k));
     if (kin_ix_at(s, rest)->lo < 0) { /* the multiples matter for the sign: one quotient of the whole */
         rest = a;
         multiple = 0;
@@ -300,16 +315,15 @@ kin_ix_div(kin_ix_space *s, kin_ix a, int64_t by)
 kin_ix
 kin_ix_mod(kin_ix_space *s, kin_ix a, int64_t by)
 {
-    kin_ix multiple, rest, small = 0;
-    int64_t k = 1;
+    kin_ix multiple, rest, whole, small;
+    int64_t k;
     if (by == 1)
         return 0;
     divide(s, a, by, &multiple, &rest);
     if (kin_ix_at(s, rest)->lo >= 0 && kin_ix_at(s, rest)->hi < by)
         return rest;
-    kin_ix v = leading_var(s, rest, by, &k, &small);
-    if (v && k > 1)
-        return kin_ix_add(s, small, kin_ix_affine(s, kin_ix_mod(s, v, by / k), k, 0));
+    if (leading_part(s, rest, by, &k, &whole, &small))
+        return kin_ix_add(s, small, kin_ix_affine(s, kin_ix_mod(s, whole, by / k), k, 0));
     if (kin_ix_at(s, rest)->lo < 0)
         rest = a;
     ask_for_split(s, rest, by);
