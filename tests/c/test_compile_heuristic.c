@@ -8,9 +8,9 @@
 enum { CALLS = 20000 };
 static const double CALL = 20e3, COST = 5e6; /* nanoseconds */
 
-/* `kinds` kinds of inputs in turns; code of a kind takes half the time. How many get code; *share: of the time that making it took. */
+/* `kinds` kinds of inputs in turns, whose calls without code lose `lost`; code of a kind takes half the time. How many get code; *share: of the time that making it took. */
 static uint32_t
-run(uint32_t kinds, double *share)
+run(uint32_t kinds, double lost, double *share)
 {
     static bool has[CALLS];
     kin_compile_account account = {0};
@@ -27,7 +27,7 @@ run(uint32_t kinds, double *share)
             continue;
         }
         took += CALL;
-        if (kin_compile_pays(&account, &met, kind + 1, CALL, COST)) {
+        if (kin_compile_pays(&account, &met, kind + 1, CALL, lost, COST)) {
             has[kind] = true;
             made++;
             spent += COST;
@@ -42,12 +42,14 @@ static void
 test_kinds(void)
 {
     double share;
-    CHECK_EQ(run(1, &share), 1);
+    CHECK_EQ(run(1, CALL, &share), 1);
     CHECK(share < 0.05);
-    CHECK_EQ(run(4, &share), 4);
-    CHECK(run(CALLS, &share) == 0 && share == 0); /* no kind comes twice */
-    CHECK(run(30, &share) > 0 && share < 0.3);
-    CHECK(run(33, &share) == 0); /* a kind is forgotten before it comes again */
+    CHECK_EQ(run(4, CALL, &share), 4);
+    CHECK(run(CALLS, CALL, &share) == 0 && share == 0); /* no kind comes twice */
+    CHECK(run(30, CALL, &share) > 0 && share < 0.3);
+    CHECK_EQ(run(4, CALL / 10, &share), 4);
+    CHECK(run(4, CALL / 1000, &share) == 0); /* code would save them next to nothing */
+    CHECK(run(33, CALL, &share) == 0); /* a kind is forgotten before it comes again */
 }
 
 static void

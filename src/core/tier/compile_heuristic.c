@@ -34,13 +34,13 @@ find_kind(kin_input_kinds *kinds, uint64_t hash)
 }
 
 bool
-kin_compile_pays(kin_compile_account *account, kin_input_kinds *kinds, uint64_t hash, double ns, double cost)
+kin_compile_pays(kin_compile_account *account, kin_input_kinds *kinds, uint64_t hash, double ns, double lost, double cost)
 {
     kin_input_kind *kind = find_kind(kinds, hash);
     account->lived += ns;
-    kind->ns += ns;
+    kind->lost += lost;
     kind->met = ++kinds->clock;
-    bool often = ++kind->n >= KIN_TIER_COMPILE_MET && kind->ns >= KIN_TIER_COMPILE_WORTH * cost;
+    bool often = ++kind->n >= KIN_TIER_COMPILE_MET && kind->lost >= KIN_TIER_COMPILE_WORTH * cost;
     if (!often || account->spent + cost > KIN_TIER_COMPILE_SHARE * account->lived + account->saved)
         return false;
     *kind = (kin_input_kind){0};

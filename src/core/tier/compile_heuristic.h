@@ -1,6 +1,6 @@
 /* Compile heuristic: is code worth making for a kind of inputs? Sizes that change from call to call bring new kinds all the time, and
  * making code takes as long as many calls. The first kind gets code at once: inputs usually stay as they are. Every further one must
- * have taken a good part of what its code will cost, and all that is spent on such kinds stays a small share of the time that the
+ * have lost a good part of what its code will cost, and all that is spent on such kinds stays a small share of the time that the
  * process spends in subgraphs, plus what code has saved. So calls with many sizes take little longer than without kernels.
  */
 #ifndef KIN_CORE_COMPILE_HEURISTIC_H
@@ -19,7 +19,7 @@ typedef struct {
 /* A kind of inputs without code. */
 typedef struct {
     uint64_t hash;
-    double ns;       /* that its calls have taken */
+    double lost;     /* nanoseconds that its calls have taken too long */
     uint32_t n, met; /* how often; when it was met last */
 } kin_input_kind;
 
@@ -35,8 +35,9 @@ typedef struct {
 double kin_compile_guess_cost(uint32_t ncalls, double compile_ns, double first_ns, double parameter_bytes);
 /* What the calls take without code. */
 double kin_compile_guess_calls(uint32_t ncalls, double input_bytes);
-/* A call with inputs of that kind took `ns` without code, which would cost `cost`: is it to be made now? */
-bool kin_compile_pays(kin_compile_account *account, kin_input_kinds *kinds, uint64_t hash, double ns, double cost);
+/* A call with inputs of that kind took `ns` without code, `lost` of it too long (all of it, where nobody knows), and code would cost `cost`: is it to be made
+ * now? */
+bool kin_compile_pays(kin_compile_account *account, kin_input_kinds *kinds, uint64_t hash, double ns, double lost, double cost);
 
 /* Code of the kind has run: in `ns`, where the steps took `steps_ns`. */
 static inline void

@@ -156,6 +156,8 @@ void launch_sizes_note_made(kernel_launcher *self, launch_version *version, doub
 void launch_sizes_take_over(const kernel_launcher *self, launch_version *version);
 /* Does one that can be copied? */
 bool launch_sizes_copy_pays(const kernel_launcher *self);
+/* How much of a call's `ns` without code it would not have taken with it, as far as that is known. */
+double launch_sizes_lost(const kernel_launcher *self, double ns);
 /* Does a plan for new sizes pay in one call? */
 bool launch_sizes_plan_pays(const kernel_launcher *self);
 /* Is its machine code to be made while calls go on by steps? */

@@ -203,6 +203,13 @@ is_settled(const launch_sizes *s)
     return s->settled || s->settled_training;
 }
 
+double
+launch_sizes_lost(const kernel_launcher *self, double ns)
+{
+    const launch_sizes *s = &self->sizes;
+    return !s->ready || !is_settled(s) ? ns : s->theirs > s->ours ? (s->theirs - s->ours) / s->tried : 0;
+}
+
 /* What a call gains by code, in nanoseconds; the more, the longer no plan was made. Sizes and numbers that never come again, as those of a counter, ask for that
  * more and more seldom. */
 static double
