@@ -31,6 +31,7 @@ typedef struct {
         struct { uint32_t child, count; } list;
     };
     uint32_t name;      /* keyword: offset in aten.texts; 0 = by position */
+    kin_aten_val open;  /* INT, FLOAT: the input without dims that holds the number, which may be another one in each run; 0: the number is always this one */
 } kin_aten_arg;
 
 typedef struct {
@@ -63,6 +64,7 @@ typedef struct {
     KIN_VEC(kin_aten_hole) holes;    /* while building: lists of the newest call that want elements, innermost last */
     kin_text texts;                  /* each with its NUL; offset 0 is "" */
     uint32_t ninputs, nstorages;
+    bool *asked;                     /* by input: a number whose value was asked for; NULL: no number is open */
     bool failed;
 } kin_aten;
 
@@ -101,6 +103,21 @@ typedef struct {
 } kin_aten_mixed;
 void kin_aten_join(kin_aten_mixed *m, kin_aten_category category, kin_dtype dtype);
 kin_dtype kin_aten_common(const kin_aten_mixed *m);
+
+/* -- open numbers (numbers.c) -- */
+/* A number among the inputs, as it is and as it was when `probe` was captured. */
+typedef struct {
+    kin_aten_val input;
+    kin_aten_arg_kind kind; /* INT, FLOAT */
+    union { int64_t i; double f; } now, probe;
+} kin_aten_number;
+/* Finds the arguments that are such numbers: those that differ between the graphs. False, with nothing marked: something else differs too, which was computed from
+ * one of them, say. */
+bool kin_aten_find_numbers(kin_aten *g, const kin_aten *probe, const kin_aten_number *numbers, uint32_t n);
+/* Its value decides on what is made of the graph. */
+void kin_aten_ask(const kin_aten *g, const kin_aten_arg *a);
+/* ... which is so for an open one. */
+bool kin_aten_is_asked(const kin_aten *g);
 
 /* -- what calls do (effects.c) -- */
 /* The first argument that the call writes to by its schema; NULL: none. */

@@ -28,6 +28,7 @@ kin_aten_free(kin_aten *g)
     kin_vec_deinit(&g->outputs);
     kin_vec_deinit(&g->holes);
     kin_text_deinit(&g->texts);
+    free(g->asked);
     free(g);
 }
 

@@ -17,6 +17,7 @@ int
 kin_aten_ints(const kin_aten *g, const kin_aten_arg *a, int64_t *out)
 {
     if (a != NULL && a->kind == KIN_ATEN_INT) {
+        kin_aten_ask(g, a);
         out[0] = a->i;
         return 1;
     }
@@ -26,6 +27,7 @@ kin_aten_ints(const kin_aten *g, const kin_aten_arg *a, int64_t *out)
         const kin_aten_arg *item = &g->args.at[a->list.child + i];
         if (item->kind != KIN_ATEN_INT)
             return -1;
+        kin_aten_ask(g, item);
         out[i] = item->i;
     }
     return (int)a->list.count;

@@ -1,4 +1,6 @@
 /* Arguments of calls, PyTorch's type promotion, and the small builders that rules share. */
+#include <math.h>
+
 #include "core/lower/lower_priv.h"
 
 /* -- arguments ---------------------------------------------------------------------------------------------------- */
@@ -21,9 +23,10 @@ low_is_number(const kin_aten_arg *a)
     return a != NULL && (a->kind == KIN_ATEN_INT || a->kind == KIN_ATEN_BOOL || a->kind == KIN_ATEN_FLOAT);
 }
 
-static double
-number_of(const kin_aten_arg *a)
+double
+low_number_of(const low_call *c, const kin_aten_arg *a)
 {
+    kin_aten_ask(c->l->g, a);
     return a->kind == KIN_ATEN_FLOAT ? a->f : (double)a->i;
 }
 
@@ -31,14 +34,17 @@ double
 low_float_or(const low_call *c, unsigned at, const char *keyword, double otherwise)
 {
     const kin_aten_arg *a = low_arg(c, at, keyword);
-    return low_is_number(a) ? number_of(a) : otherwise;
+    return low_is_number(a) ? low_number_of(c, a) : otherwise;
 }
 
 int64_t
 low_int_or(const low_call *c, unsigned at, const char *keyword, int64_t otherwise)
 {
     const kin_aten_arg *a = low_arg(c, at, keyword);
-    return a != NULL && (a->kind == KIN_ATEN_INT || a->kind == KIN_ATEN_BOOL) ? a->i : otherwise;
+    if (a == NULL || (a->kind != KIN_ATEN_INT && a->kind != KIN_ATEN_BOOL))
+        return otherwise;
+    kin_aten_ask(c->l->g, a);
+    return a->i;
 }
 
 const kin_aten_arg *
@@ -150,9 +156,24 @@ low_integer(low_call *c, kin_dtype dtype, int64_t value, unsigned ndim, const in
     return kin_ir_const(c->ir, dtype, s, ndim, sizes);
 }
 
+bool
+low_holds(kin_dtype dtype, const kin_aten_arg *a)
+{
+    static const double most[] = {[KIN_U8] = 255, [KIN_I8] = 127, [KIN_I16] = 32767, [KIN_I32] = 2147483647.0, [KIN_I64] = 9.2e18, [KIN_F16] = 65504,
+                                  [KIN_BF16] = 3.3895313892515355e38, [KIN_F32] = 3.4028234663852886e38, [KIN_F64] = INFINITY};
+    double value = a->kind == KIN_ATEN_FLOAT ? a->f : (double)a->i;
+    if (dtype == KIN_BOOL || (kin_dtype_is_float(dtype) && !isfinite(value)))
+        return true;
+    return value >= (dtype == KIN_U8 ? 0 : -most[dtype]) && value <= most[dtype];
+}
+
 kin_irn
 low_scalar(low_call *c, const kin_aten_arg *a, kin_dtype dtype, unsigned ndim, const int64_t *sizes)
 {
+    if (!low_holds(dtype, a)) /* an open number is of a kind with others that are held as well */
+        return 0;
+    if (a->open != 0) /* read when the program runs */
+        return kin_ir_expand(c->ir, kin_ir_cast(c->ir, low_current(c->l, a->open), dtype), ndim, sizes);
     if (a->kind == KIN_ATEN_FLOAT)
         return low_number(c, dtype, a->f, ndim, sizes);
     return low_integer(c, dtype, a->i, ndim, sizes);

@@ -10,6 +10,7 @@ collect_args(low *l, uint32_t first, uint32_t count, nodes *out)
 {
     for (uint32_t i = first; i < first + count; i++) {
         const kin_aten_arg *a = &l->g->args.at[i];
+        kin_aten_ask(l->g, a); /* operators get numbers as they were captured */
         if (a->kind == KIN_ATEN_LIST)
             KIN_TRY(collect_args(l, a->list.child, a->list.count, out));
         if (a->kind != KIN_ATEN_VALUE)
@@ -462,6 +463,10 @@ kin_lower(const kin_aten *g, const kin_lower_options *options, kin_lowered *out,
     *out = (kin_lowered){0};
     kin_text_clear(l.why);
     kin_status status = make_room(&l) ? lower_all(&l) : KIN_NOMEM;
+    if (status == KIN_OK && kin_aten_is_asked(g)) {
+        kin_text_add(l.why, "it depends on the value of a number among its inputs");
+        status = KIN_BREAK;
+    }
     if (status == KIN_OK) {
         l.ir->fast_math = options->fast_math;
         out->ir = l.ir;

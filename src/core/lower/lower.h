@@ -45,7 +45,7 @@ typedef struct {
     bool default_f64;            /* torch.get_default_dtype(): f64 instead of f32 */
 } kin_lower_options;
 
-/* KIN_BREAK with `why` when the graph cannot be lowered as a whole (it writes to an input, ...). The program still holds what rules left
+/* KIN_BREAK with `why` when the graph cannot be lowered as a whole (it writes to an input, an open number was asked for, ...). The program still holds what rules left
  * behind that did not cover their arguments: kin_ir_simplify follows. */
 kin_status kin_lower(const kin_aten *g, const kin_lower_options *options, kin_lowered *out, kin_text *why) KIN_MUST_CHECK;
 void kin_lowered_deinit(kin_lowered *l);

@@ -55,6 +55,8 @@ typedef bool (*low_rule)(low_call *c, int row);
 const kin_aten_arg *low_arg(const low_call *c, unsigned at, const char *keyword);
 bool low_is_value(const kin_aten_arg *a);
 bool low_is_number(const kin_aten_arg *a);
+/* Its value, on which what is made of the call then depends. */
+double low_number_of(const low_call *c, const kin_aten_arg *a);
 double low_float_or(const low_call *c, unsigned at, const char *keyword, double otherwise);
 int64_t low_int_or(const low_call *c, unsigned at, const char *keyword, int64_t otherwise);
 /* The integers of a list (or one integer); -1 when it is something else or there are more than KIN_IR_MAX_DIMS. */
@@ -83,7 +85,9 @@ kin_dtype low_wide(kin_dtype dtype);
 /* -- building (args.c) -------------------------------------------------------------------------------------------- */
 kin_irn low_number(low_call *c, kin_dtype dtype, double value, unsigned ndim, const int64_t *sizes);
 kin_irn low_integer(low_call *c, kin_dtype dtype, int64_t value, unsigned ndim, const int64_t *sizes);
-/* A number of the call, exactly. */
+/* Operators raise for numbers that their dtype cannot hold, or they do not: PyTorch's own tell. */
+bool low_holds(kin_dtype dtype, const kin_aten_arg *a);
+/* A number of the call, exactly; an open one is read from its input. 0: the dtype cannot hold it. */
 kin_irn low_scalar(low_call *c, const kin_aten_arg *a, kin_dtype dtype, unsigned ndim, const int64_t *sizes);
 /* A tensor or number with this dtype, expanded to the sizes of result 0; 0 when it is neither. */
 kin_irn low_operand(low_call *c, const kin_aten_arg *a, kin_dtype dtype);

@@ -283,7 +283,9 @@ rule_pow(low_call *c, int row)
     if (x == 0 || exponent == NULL || dtype == KIN_BOOL)
         return false;
     if (low_is_number(exponent)) {
-        double e = exponent->kind == KIN_ATEN_FLOAT ? exponent->f : (double)exponent->i;
+        if (!low_holds(low_dtype(c, 0), exponent))
+            return false;
+        double e = low_number_of(c, exponent);
         return low_done(c, 0, e == 0 ? low_like(c, x, 1) : power_by_number(c, x, e));
     }
     /* A negative integer exponent known only at run time is eager's business. */

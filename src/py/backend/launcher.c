@@ -114,13 +114,13 @@ prove(backend_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyObje
     if (self->proofs.len >= PROOFS)
         return KIN_BREAK;
     self->sized = has_sized_tests(v, subgraph);
-    KIN_TRY(launch_signature_make(in, subgraph->nin, &signature, &which));
+    KIN_TRY(launch_signature_make(in, subgraph->nin, NULL, &signature, &which));
     bool held = kin_signals_hold();
     unsigned may = KIN_CAPTURE_GRADIENTS | KIN_CAPTURE_DATA | (subgraph->deferred ? 0 : KIN_CAPTURE_WRITES);
-    kin_status status = kin_capture_run(v, subgraph, in, &hints, may, capture);
+    kin_status status = kin_capture_run(v, subgraph, in, NULL, &hints, may, capture);
     if (status == KIN_OK && capture->by_data) {
         kin_capture_deinit(capture);
-        status = kin_capture_run(v, subgraph, in, &hints, may | KIN_CAPTURE_OTHER_DATA, capture);
+        status = kin_capture_run(v, subgraph, in, NULL, &hints, may | KIN_CAPTURE_OTHER_DATA, capture);
     }
     if (held)
         kin_signals_release();

@@ -41,7 +41,7 @@ typedef struct {
     const kin_trace *t;
     const kin_subgraph *subgraph;
     PyObject **slots;
-    PyObject *const *in;
+    PyObject *const *in, *const *numbers;
     bool gradients; /* what it gives may require some */
     bool layers;    /* recurrent ones come as operators of our own */
     bool data;      /* what needs data is done on some */
@@ -72,6 +72,11 @@ fill_inputs(stepper *x, PyObject *const *in)
         PyObject *obj = kin_is_tensor(in[i]) ? stand_for_input(&x->c, in[i]) : Py_NewRef(in[i]);
         if (obj == NULL)
             return false;
+        if (x->numbers != NULL && x->numbers[i] != NULL) { /* the fake tensor stays in the list of all */
+            if (kin_vec_push(&x->c.out->numbers, kin_capture_number(obj)) != KIN_OK)
+                return PyErr_NoMemory() != NULL;
+            Py_SETREF(obj, Py_NewRef(x->numbers[i]));
+        }
         Py_XSETREF(x->slots[x->subgraph->in[i]], obj);
     }
     x->c.out->ninputs = x->c.entries.len;
@@ -622,12 +627,12 @@ end(stepper *x)
 }
 
 kin_status
-kin_capture_run(const kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in, const kin_capture_hints *hints,
+kin_capture_run(const kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in, PyObject *const *numbers, const kin_capture_hints *hints,
                 unsigned may, kin_capture *out)
 {
     stepper x = {.c.out = out, .c.hints = hints, .c.may_write = (may & KIN_CAPTURE_WRITES) != 0,
                  .c.joint = (may & KIN_CAPTURE_JOINT) != 0, .layers = (may & KIN_CAPTURE_LAYERS) != 0, .v = v, .t = &v->trace,
-                 .subgraph = subgraph, .in = in, .gradients = (may & KIN_CAPTURE_GRADIENTS) != 0, .data = (may & KIN_CAPTURE_DATA) != 0, .c.other_data = (may & KIN_CAPTURE_OTHER_DATA) != 0};
+                 .subgraph = subgraph, .in = in, .numbers = numbers, .gradients = (may & KIN_CAPTURE_GRADIENTS) != 0, .data = (may & KIN_CAPTURE_DATA) != 0, .c.other_data = (may & KIN_CAPTURE_OTHER_DATA) != 0};
     capture_surroundings around = {.grad = kin_grad_enabled()};
     bool warned = false, ok = false;
     *out = (kin_capture){.graph = kin_aten_new(), .fakes = PyList_New(0)};
@@ -741,6 +746,7 @@ kin_capture_deinit(kin_capture *c)
     kin_vec_deinit(&c->raising);
     kin_vec_deinit(&c->refused);
     kin_vec_deinit(&c->quiet);
+    kin_vec_deinit(&c->numbers);
     for (uint32_t i = 0; i < c->nout; i++)
         Py_DECREF(c->out[i]);
     free(c->out);

@@ -54,6 +54,7 @@ typedef struct {
     uint32_t nout;
     PyObject *fakes;  /* list: all of them, by number */
     uint32_t ninputs;     /* the first of them stand for inputs */
+    kin_capture_numbers numbers; /* ... of which these hold a number for the steps, not a tensor */
     kin_aten_val *values; /* by fake tensor: its value in the graph at the end */
     KIN_VEC(uint32_t) raising; /* steps whose operators may raise because of data, or draw random numbers */
     bool writes;          /* an operator writes to an input */
@@ -76,9 +77,13 @@ enum {
     KIN_CAPTURE_DATA = 8, /* calls that need data run on tensors of ones: what comes is of the right kind, and nothing else is to be taken from it */
     KIN_CAPTURE_OTHER_DATA = 16 /* ... of ones and a zero: sizes that are the same again do not follow from data */
 };
-/* in: the subgraph's inputs. KIN_BREAK: see reason. Never leaves an exception. */
-kin_status kin_capture_run(const kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in, const kin_capture_hints *hints,
+/* in: the subgraph's inputs. numbers: by input, what steps get in place of a tensor without dims that holds it; NULL inside, or altogether: nothing.
+ * KIN_BREAK: see reason. Never leaves an exception. */
+kin_status kin_capture_run(const kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in, PyObject *const *numbers, const kin_capture_hints *hints,
                            unsigned may, kin_capture *out) KIN_MUST_CHECK;
+/* Finds which numbers of the capture's operators are numbers among its inputs, from a capture of the same with other ones (kin_aten_find_numbers); there the fake
+ * tensors take their place. */
+bool kin_capture_find_numbers(kin_capture *c, const kin_capture *probe, PyObject *const *now, PyObject *const *other) KIN_MUST_CHECK;
 /* Runs the steps on the inputs themselves, one after the other, in place of a launch, and says how long they took: what a launch
  * has to be faster than. NOT: something stands in the way (a warning, an error), to be met by the steps at their place. For
  * subgraphs that were captured and have no effects but writes to inputs: where it is NOT, the caller puts those back. */

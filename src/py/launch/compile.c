@@ -82,8 +82,11 @@ compile_capture(kernel_launcher *self, const kin_entry *v, launch_version *versi
     free(version->listing);
     free(version->not_fused);
     version->listing = version->not_fused = NULL;
-    kin_status status = launch_code_make(self, v, capture, subgraph, in, version, &why);
-    if (self->meeting) {
+    launch_operands operands;
+    kin_status status = launch_operands_make(&version->signature, in, &operands) ? launch_code_make(self, v, capture, subgraph, operands.in, version, &why) : KIN_NOMEM;
+    launch_operands_end(&operands);
+    version->decided = status == KIN_BREAK && launch_numbers_decided(self, version, capture, in);
+    if (self->meeting || version->decided) {
         kin_text_deinit(&why);
         return;
     }
@@ -167,7 +170,7 @@ compile_captured(kernel_launcher *self, launch_version *version, kin_capture *ca
     if (version->code != NULL && !capture->by_data && !self->checking)
         launch_template_note(self, version, in);
     kin_capture_deinit(capture);
-    if (version->stuck != UINT32_MAX && !self->ahead && launch_set_apart(v, &version->stuck, 1) != KIN_OK)
+    if (version->stuck != UINT32_MAX && !self->ahead && !version->decided && launch_set_apart(v, &version->stuck, 1) != KIN_OK)
         self->full = true;
 }
 
@@ -204,7 +207,7 @@ capture_and_compile(kernel_launcher *self, launch_version *version, kin_entry *v
     unsigned may = !version->no_writes && subgraph->hides_writes ? KIN_CAPTURE_WRITES : 0;
     if (launch_wants_gradient(subgraph, in))
         may |= KIN_CAPTURE_GRADIENTS | KIN_CAPTURE_JOINT | (launch_library_has(KIN_LIBRARY_RECURRENT) ? KIN_CAPTURE_LAYERS : 0);
-    kin_status status = kin_capture_run(v, subgraph, in, &version->hints, may, &capture);
+    kin_status status = launch_numbers_capture(self, version, v, subgraph, in, may, &capture);
     if (status == KIN_OK && subgraph->deferred && !self->ahead)
         status = launch_put_barriers(v, subgraph, capture.raising.at, capture.raising.len);
     if (status == KIN_OK && !self->context.warm && !is_worth_it(&v->trace, subgraph, capture.graph, in)) {
@@ -239,7 +242,9 @@ static void
 compile_version(kernel_launcher *self, launch_version *version, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in)
 {
     bool collects = PyGC_Disable();
-    capture_and_compile(self, version, v, subgraph, in);
+    do
+        capture_and_compile(self, version, v, subgraph, in);
+    while (version->decided);
     if (collects)
         PyGC_Enable();
 }
@@ -274,7 +279,7 @@ verify_copied(kernel_launcher *self, launch_version *version, kin_entry *v, cons
     uint32_t which;
     kin_text why = {0};
     self->checking = self->ahead = true;
-    if (made != NULL && launch_signature_make(in, subgraph->nin, &made->signature, &which) == KIN_OK) {
+    if (made != NULL && launch_signature_make(in, subgraph->nin, self->open, &made->signature, &which) == KIN_OK) {
         compile_version(self, made, v, subgraph, in);
         if (!launch_template_is_right(version, made, &why))
             launch_say_bug(self, "template", why.len > 0 ? why.at : "");
@@ -307,7 +312,7 @@ add_version(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, P
 {
     launch_signature signature;
     uint32_t which = 0;
-    kin_status status = launch_signature_make(in, subgraph->nin, &signature, &which);
+    kin_status status = launch_signature_make(in, subgraph->nin, self->open, &signature, &which);
     if (status == KIN_BREAK)
         give_up(self, v, subgraph, which, in[which]);
     if (status != KIN_OK)
@@ -342,6 +347,7 @@ launch_version *
 launch_compile_if_worth(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in)
 {
     launch_copy copy = {0};
+    launch_numbers_learn(self, subgraph, in);
     launch_version *version = launch_is_worth(self, v, subgraph, in, &copy) ? add_version(self, v, subgraph, in, &copy) : NULL;
     launch_copy_deinit(&copy);
     if (version == NULL)
@@ -355,8 +361,11 @@ void
 launch_meet(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in)
 {
     launch_version *version = calloc(1, sizeof *version);
-    if (version == NULL)
+    uint32_t which;
+    if (version == NULL || launch_signature_make(in, subgraph->nin, self->open, &version->signature, &which) != KIN_OK) {
+        free(version);
         return;
+    }
     self->meeting = self->sizes.met = true;
     compile_version(self, version, v, subgraph, in);
     self->meeting = false;

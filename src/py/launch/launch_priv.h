@@ -27,6 +27,7 @@ typedef struct launch_version {
     char *listing;        /* of its code, if somebody asked for it; malloc'ed */
     kin_capture_hints hints; /* layouts of results that differed from those captured */
     bool again;           /* compile again, with the hints */
+    bool decided;         /* numbers that were open turned out to decide on the code: it is to be captured anew */
     bool no_writes;       /* calls that write to inputs are left out */
     launch_ticket *ticket; /* its kernels are still being compiled in the background; NULL: they are not */
     kin_capture *held;    /* the capture, until they are ready */
@@ -114,6 +115,8 @@ typedef struct {
     bool ahead;           /* the plan is for inputs that nobody has given yet */
     bool checking;        /* the plan is made to be compared with another */
     char gone[120];       /* nothing is compiled any more: why */
+    bool *open, *fixed;   /* by input: a number that code reads when it runs; one on which code depends (numbers.c). NULL: none is known yet */
+    uint32_t fixings;     /* how often these changed */
 } kernel_launcher;
 
 /* -- worth.c ---------------------------------------------------------------------------------------------------- */
@@ -148,6 +151,8 @@ void launch_sizes_deinit(launch_sizes *s);
 launch_version *launch_sizes_find(kernel_launcher *self, PyObject *const *in, uint32_t n);
 /* A new version, which takes the signature, for these inputs; in the place of one that was evicted, if there is one. NULL without memory. */
 launch_version *launch_sizes_enter(kernel_launcher *self, launch_signature *signature, PyObject *const *in);
+/* Its signature is another one now, for these inputs. */
+void launch_sizes_enter_again(kernel_launcher *self, launch_version *version, PyObject *const *in);
 /* The version is evicted: nobody finds it any more. */
 void launch_sizes_leave(kernel_launcher *self, launch_version *version);
 /* The version was made, in `ns` of this thread. */
@@ -204,6 +209,25 @@ bool launch_templates_want_more(const kernel_launcher *self);
 /* Inputs for a plan made ahead, where sizes grow; NULL: they do not. To be forgotten. */
 PyObject **launch_template_ahead(kernel_launcher *self, const launch_version *version, PyObject *const *in);
 void launch_template_forget(PyObject **ahead, uint32_t n);
+
+/* -- numbers.c -------------------------------------------------------------------------------------------------- */
+
+/* What code gets in place of the subgraph's inputs: tensors without dims for numbers that are open. */
+typedef struct {
+    PyObject *const *in;
+    PyObject **own; /* NULL: they are the subgraph's */
+    uint32_t n;
+} launch_operands;
+/* False without memory. */
+bool launch_operands_make(const launch_signature *s, PyObject *const *in, launch_operands *out);
+void launch_operands_end(launch_operands *o);
+/* Looks at inputs that there is no code for: which of their numbers may be open? */
+void launch_numbers_learn(kernel_launcher *self, const kin_subgraph *subgraph, PyObject *const *in);
+/* Captures the subgraph on these inputs, with those numbers open. */
+kin_status launch_numbers_capture(kernel_launcher *self, launch_version *version, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in, unsigned may,
+                                  kin_capture *out) KIN_MUST_CHECK;
+/* Did numbers of the capture that are open decide on what is made of it? From now on they are not. */
+bool launch_numbers_decided(kernel_launcher *self, launch_version *version, const kin_capture *capture, PyObject *const *in);
 
 /* -- vary.c ----------------------------------------------------------------------------------------------------- */
 

@@ -229,6 +229,8 @@ free_kernels(kin_launcher *base)
     kin_vec_deinit(&self->unfrozen);
     kin_vec_deinit(&self->seen);
     launch_sizes_deinit(&self->sizes);
+    free(self->open);
+    free(self->fixed);
     Py_XDECREF(self->context.name);
     free(self);
 }

@@ -1,4 +1,5 @@
 /* Signatures of inputs (launch_priv.h). Matching runs at every launch: no Python code, no allocation. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,6 +23,42 @@ is_same_value(PyObject *a, PyObject *b)
     return a == b || kin_exact_equal(a, b);
 }
 
+/* -- numbers ------------------------------------------------------------------------------------------------------ */
+
+/* Where dtypes end: a number beyond may be an error. */
+static uint32_t
+stretch_of(double magnitude)
+{
+    static const double ends[] = {1, 127, 255, 32767, 65504, 2147483647.0, 3.3895313892515355e38, 3.4028234663852886e38};
+    uint32_t i = 0;
+    while (i < sizeof ends / sizeof *ends && magnitude > ends[i])
+        i++;
+    return i;
+}
+
+static bool
+is_special(double v)
+{
+    double magnitude = fabs(v);
+    return !isfinite(v) || magnitude == 0 || magnitude == 0.5 || magnitude == 1 || magnitude == 2 || magnitude > 1.7e308 || magnitude < 2.3e-308;
+}
+
+uint32_t
+launch_number_kind(PyObject *obj)
+{
+    enum { FLOAT = 16, NEGATIVE = 32, INT = 64 };
+    int over = 0;
+    if (PyFloat_CheckExact(obj)) {
+        double v = PyFloat_AS_DOUBLE(obj);
+        return is_special(v) ? 0 : FLOAT | (v < 0 ? NEGATIVE : 0) | stretch_of(fabs(v));
+    }
+    int64_t i = PyLong_CheckExact(obj) ? PyLong_AsLongLongAndOverflow(obj, &over) : 0;
+    bool exact = i > -(1LL << 53) && i < 1LL << 53;
+    return over != 0 || !exact || is_special((double)i) ? 0 : INT | (i < 0 ? NEGATIVE : 0) | stretch_of(fabs((double)i));
+}
+
+/* -- inputs ------------------------------------------------------------------------------------------------------- */
+
 static kin_status
 describe_tensor(PyObject *tensor, launch_input *in, launch_signature *s)
 {
@@ -40,7 +77,7 @@ describe_tensor(PyObject *tensor, launch_input *in, launch_signature *s)
 }
 
 kin_status
-launch_signature_make(PyObject *const *in, uint32_t n, launch_signature *out, uint32_t *which)
+launch_signature_make(PyObject *const *in, uint32_t n, const bool *open, launch_signature *out, uint32_t *which)
 {
     *out = (launch_signature){.ambient = kin_ambient_state(), .inputs = calloc(n + 1, sizeof *out->inputs)};
     kin_status status = out->inputs == NULL ? KIN_NOMEM : KIN_OK;
@@ -49,10 +86,11 @@ launch_signature_make(PyObject *const *in, uint32_t n, launch_signature *out, ui
         if (kin_is_tensor(in[i]))
             status = describe_tensor(in[i], &out->inputs[i], out);
         else if (kin_is_exact_immutable(in[i]) || is_fixed(in[i]))
-            out->inputs[i].value = Py_NewRef(in[i]);
+            out->inputs[i] = (launch_input){.value = Py_NewRef(in[i]), .open = launch_number_is_open(open, i, in[i])};
         else
             status = KIN_BREAK;
         out->n = i + 1;
+        out->nopen += out->inputs[i].open;
         out->requires = out->requires || out->inputs[i].requires_grad;
     }
     out->wants = out->requires && kin_grad_enabled();
@@ -77,6 +115,8 @@ bool
 launch_signature_fits_one(const launch_signature *s, uint32_t i, PyObject *obj)
 {
     const launch_input *want = &s->inputs[i];
+    if (want->open)
+        return launch_number_kind(want->value) == launch_number_kind(obj);
     return want->value != NULL ? is_same_value(want->value, obj) : fits_tensor(want, s->dims.at + want->dims, obj);
 }
 
@@ -85,6 +125,8 @@ launch_signature_is_like(const launch_signature *s, uint32_t i, PyObject *obj)
 {
     const launch_input *want = &s->inputs[i];
     kin_dtype dtype;
+    if (want->open)
+        return launch_number_kind(want->value) == launch_number_kind(obj);
     if (want->value != NULL) /* an int may be a size */
         return is_same_value(want->value, obj) || (PyLong_CheckExact(want->value) && PyLong_CheckExact(obj));
     return Py_IS_TYPE(obj, want->type) && kin_tensor_keys(obj) == want->keys && kin_tensor_dim(obj) == want->ndim &&
@@ -134,7 +176,7 @@ hash_value(uint64_t hash, PyObject *value)
 }
 
 uint64_t
-launch_signature_hash(PyObject *const *in, uint32_t n)
+launch_signature_hash(PyObject *const *in, uint32_t n, const bool *open)
 {
     uint64_t hash = kin_hash_word(n, kin_ambient_state());
     bool requires = false;
@@ -145,6 +187,8 @@ launch_signature_hash(PyObject *const *in, uint32_t n)
         hash = kin_hash_word(hash, (uintptr_t)Py_TYPE(in[i]));
         if (kin_is_tensor(in[i]))
             hash = kin_tensor_is_ordinary(in[i]) ? hash_tensor(hash, in[i]) : hash;
+        else if (launch_number_is_open(open, i, in[i]))
+            hash = kin_hash_word(hash, launch_number_kind(in[i]));
         else if (kin_is_exact_immutable(in[i]))
             hash = hash_value(hash, in[i]);
     }

@@ -10,6 +10,7 @@
 
 typedef struct {
     PyObject *value;  /* not a tensor: an equal one is asked for (owned); NULL: a tensor */
+    bool open;        /* ... a number that code reads when it runs: one of the same kind is asked for */
     PyTypeObject *type; /* of a tensor: torch.Tensor or Parameter */
     uint64_t keys;
     int32_t dtype, ndim;
@@ -22,12 +23,18 @@ typedef struct {
     uint32_t ambient; /* kin_ambient_state */
     bool requires;    /* some tensor requires gradients */
     bool wants;       /* ... and they are on */
+    uint32_t nopen;   /* inputs that are open */
     launch_input *inputs;
     KIN_VEC(int64_t) dims;
 } launch_signature;
 
+/* The kind of a number: operators do the same with all numbers of one kind, as far as they look at them by rule. 0: it is one of its own, as 0, 1 and infinity are. */
+uint32_t launch_number_kind(PyObject *obj);
+/* Is input i a number that is open? open: by input, which may be; NULL: none. */
+static inline bool launch_number_is_open(const bool *open, uint32_t i, PyObject *obj) { return open != NULL && open[i] && launch_number_kind(obj) != 0; }
+
 /* KIN_BREAK: input *which cannot be described. */
-kin_status launch_signature_make(PyObject *const *in, uint32_t n, launch_signature *out, uint32_t *which) KIN_MUST_CHECK;
+kin_status launch_signature_make(PyObject *const *in, uint32_t n, const bool *open, launch_signature *out, uint32_t *which) KIN_MUST_CHECK;
 bool launch_signature_fits(const launch_signature *s, PyObject *const *in);
 /* As far as it is not a matter of single inputs. */
 bool launch_signature_fits_ambient(const launch_signature *s);
@@ -36,6 +43,6 @@ bool launch_signature_fits_one(const launch_signature *s, uint32_t i, PyObject *
 bool launch_signature_is_like(const launch_signature *s, uint32_t i, PyObject *obj);
 void launch_signature_deinit(launch_signature *s);
 /* Equal for inputs that fit the same signature. */
-uint64_t launch_signature_hash(PyObject *const *in, uint32_t n);
+uint64_t launch_signature_hash(PyObject *const *in, uint32_t n, const bool *open);
 
 #endif

@@ -64,7 +64,7 @@ launch_sizes_find(kernel_launcher *self, PyObject *const *in, uint32_t n)
             return take(self, at[i]);
     if (self->versions.len <= FEW)
         return NULL;
-    uint64_t hash = launch_signature_hash(in, n);
+    uint64_t hash = launch_signature_hash(in, n, self->open);
     uint32_t number, place = 0;
     while ((number = kin_table_next(&s->by_signature, hash, &place)) != KIN_TABLE_NONE)
         if (launch_signature_fits(&at[number]->signature, in))
@@ -99,10 +99,22 @@ find_place(kernel_launcher *self)
     return NULL;
 }
 
+void
+launch_sizes_enter_again(kernel_launcher *self, launch_version *version, PyObject *const *in)
+{
+    kin_table *t = &self->sizes.by_signature;
+    if (version->hash != 0) {
+        kin_table_remove(t, version->hash, version->number);
+        version->hash = launch_signature_hash(in, version->signature.n, self->open);
+        if (kin_table_reserve(t, 1) == KIN_OK && kin_table_add(t, version->hash, version->number) != KIN_OK)
+            version->hash = 0; /* nobody finds it */
+    }
+}
+
 launch_version *
 launch_sizes_enter(kernel_launcher *self, launch_signature *signature, PyObject *const *in)
 {
-    uint64_t hash = launch_signature_hash(in, signature->n);
+    uint64_t hash = launch_signature_hash(in, signature->n, self->open);
     launch_version *version = kin_table_reserve(&self->sizes.by_signature, 1) != KIN_OK ? NULL : find_place(self);
     if (version == NULL || kin_table_add(&self->sizes.by_signature, hash, version->number) != KIN_OK)
         return NULL;

@@ -263,13 +263,13 @@ copy_code(const launch_code *code)
 /* -- inputs ----------------------------------------------------------------------------------------------------------------------- */
 
 static bool
-read_inputs(PyObject *const *in, uint32_t n, kin_walk *w)
+read_inputs(const kernel_launcher *self, PyObject *const *in, uint32_t n, kin_walk *w)
 {
     for (uint32_t i = 0; i < n; i++)
         if (kin_is_tensor(in[i])) {
             kin_walk_numbers(w, kin_tensor_sizes(in[i]), (uint32_t)kin_tensor_dim(in[i]));
             kin_walk_numbers(w, kin_tensor_strides(in[i]), (uint32_t)kin_tensor_dim(in[i]));
-        } else if (PyLong_CheckExact(in[i])) {
+        } else if (PyLong_CheckExact(in[i]) && !launch_number_is_open(self->open, i, in[i])) {
             Py_XDECREF(walk_object(w, in[i]));
         }
     return !w->failed;
@@ -315,7 +315,7 @@ template_of(launch_templates *all, kin_text *structure, uint32_t ninputs, uint32
 static uint64_t
 state_of(const kernel_launcher *self)
 {
-    return (uint64_t)self->unfrozen.len << 1 | self->exact_nan;
+    return (uint64_t)self->fixings << 32 | (uint64_t)self->unfrozen.len << 1 | self->exact_nan;
 }
 
 void
@@ -334,7 +334,7 @@ launch_template_note(kernel_launcher *self, launch_version *version, PyObject *c
     kin_text structure = {0}, none = {0};
     kin_walk w = {.structure = &structure}, inputs = {.structure = &none};
     walk_code(&w, version->code);
-    if (!w.failed && !structure.failed && read_inputs(in, version->signature.n, &inputs))
+    if (!w.failed && !structure.failed && read_inputs(self, in, version->signature.n, &inputs))
         version->like = template_of(all, &structure, inputs.numbers.len, w.numbers.len);
     if (version->like > 0 && !kin_sizes_add(all->at.at[version->like - 1]->sizes, inputs.numbers.at, w.numbers.at))
         version->like = 0;
@@ -376,7 +376,7 @@ model_for(const kernel_launcher *self, uint32_t number, PyObject *const *in)
             continue;
         bool like = launch_signature_fits_ambient(&v->signature);
         for (uint32_t k = 0; k < v->signature.n && like; k++)
-            like = launch_signature_is_like(&v->signature, k, in[k]);
+            like = launch_signature_is_like(&v->signature, k, in[k]) && v->signature.inputs[k].open == launch_number_is_open(self->open, k, in[k]);
         return like ? v : NULL;
     }
     return NULL;
@@ -402,7 +402,7 @@ launch_template_find(kernel_launcher *self, PyObject *const *in, uint32_t n, lau
     const launch_templates *all = &self->sizes.templates;
     kin_text none = {0};
     kin_walk inputs = {.structure = &none};
-    if (!copy->looked && all->state == state_of(self) && all->at.len > 0 && read_inputs(in, n, &inputs))
+    if (!copy->looked && all->state == state_of(self) && all->at.len > 0 && read_inputs(self, in, n, &inputs))
         for (uint32_t t = all->at.len; t > 0 && copy->like == 0; t--) {
             copy->model = model_for(self, t, in);
             if (copy->model == NULL || kin_vec_reserve(&copy->walk.numbers, copy->model->nnumbers + 1) != KIN_OK)
@@ -477,10 +477,10 @@ launch_template_is_right(const launch_version *version, const launch_version *ma
 
 /* An input like this one with other sizes, or another int: new reference. Nobody reads what is in it. */
 static PyObject *
-input_like(PyObject *obj, const int64_t *numbers, uint32_t *next)
+input_like(PyObject *obj, bool open, const int64_t *numbers, uint32_t *next)
 {
     kin_dtype dtype;
-    if (PyLong_CheckExact(obj))
+    if (PyLong_CheckExact(obj) && !open)
         return PyLong_FromLongLong(numbers[(*next)++]);
     if (!kin_is_tensor(obj))
         return Py_NewRef(obj);
@@ -500,10 +500,10 @@ launch_template_ahead(kernel_launcher *self, const launch_version *version, PyOb
     kin_text none = {0};
     kin_walk inputs = {.structure = &none};
     PyObject **ahead = NULL;
-    if (version->like > 0 && read_inputs(in, n, &inputs) && kin_sizes_ahead(self->sizes.templates.at.at[version->like - 1]->sizes, inputs.numbers.at))
+    if (version->like > 0 && read_inputs(self, in, n, &inputs) && kin_sizes_ahead(self->sizes.templates.at.at[version->like - 1]->sizes, inputs.numbers.at))
         ahead = calloc(n + 1, sizeof *ahead);
     for (; ahead != NULL && made < n; made++)
-        if ((ahead[made] = input_like(in[made], inputs.numbers.at, &next)) == NULL || !launch_signature_is_like(&version->signature, made, ahead[made]))
+        if ((ahead[made] = input_like(in[made], version->signature.inputs[made].open, inputs.numbers.at, &next)) == NULL || !launch_signature_is_like(&version->signature, made, ahead[made]))
             break;
     if (ahead != NULL && made < n) {
         launch_template_forget(ahead, n);

@@ -116,8 +116,12 @@ kin_launch
 launch_run_code(kernel_launcher *self, launch_version *version, PyObject *const *in, PyObject **out)
 {
     launch_outcome outcome;
-    launch_result result = version->code->training != NULL ? launch_training_run(version->code, self->context.threads, in, out, &outcome)
-                                                           : launch_code_run(version->code, self->context.threads, in, out, &outcome);
+    launch_operands operands;
+    if (!launch_operands_make(&version->signature, in, &operands))
+        return KIN_LAUNCH_NOT;
+    launch_result result = version->code->training != NULL ? launch_training_run(version->code, self->context.threads, operands.in, out, &outcome)
+                                                           : launch_code_run(version->code, self->context.threads, operands.in, out, &outcome);
+    launch_operands_end(&operands);
     if (result == LAUNCH_FAILED)
         fail(self, version, &outcome);
     else if (result == LAUNCH_STALE)
@@ -135,9 +139,13 @@ static bool
 try_training(kernel_launcher *self, launch_version *version, PyObject *const *in)
 {
     launch_training_trial trial;
+    launch_operands operands;
+    if (!launch_operands_make(&version->signature, in, &operands))
+        return false;
     uint32_t trials = self->context.trials < KIN_TIER_TRAINING_TRIALS ? self->context.trials : KIN_TIER_TRAINING_TRIALS;
     version->code->running++;
-    bool stays = launch_training_try(version->code, self->context.threads, in, &version->abtest, trials, &trial);
+    bool stays = launch_training_try(version->code, self->context.threads, operands.in, &version->abtest, trials, &trial);
+    launch_operands_end(&operands);
     version->code->running--;
     if (!stays && launch_drop(version)) {
         if (trial.slower)

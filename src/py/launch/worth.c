@@ -90,7 +90,7 @@ pays(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyObject
     }
     self->sizes.without += ready;
     bool pay = (ready && launch_sizes_plan_pays(self)) ||
-               kin_compile_pays(&account, &self->kinds, sizes && !ready ? ANY_SIZES : launch_signature_hash(in, subgraph->nin), ns,
+               kin_compile_pays(&account, &self->kinds, sizes && !ready ? ANY_SIZES : launch_signature_hash(in, subgraph->nin, self->open), ns,
                                 launch_sizes_lost(self, ns), cost);
     if (launch_is_changing(self) && !self->said_changing) {
         self->said_changing = true;

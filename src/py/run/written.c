@@ -47,7 +47,7 @@ launch_may_write(const launch_code *code, PyObject *const *in)
     stretch small[64], *all = code->nwrites == 0 || code->ninputs <= 64 ? small : malloc(code->ninputs * sizeof *all);
     bool may = all != NULL;
     for (uint32_t i = 0; may && code->nwrites > 0 && i < code->ninputs; i++)
-        all[i] = memory_of(in[code->input_of[i]]);
+        all[i] = kin_is_tensor(in[code->input_of[i]]) ? memory_of(in[code->input_of[i]]) : (stretch){0}; /* a number */
     for (uint32_t w = 0; may && w < code->nwrites; w++)
         may = is_writable(code, in, code->writes[w].input, all);
     if (all != small)

@@ -1,0 +1,246 @@
+/* Numbers among the inputs of a subgraph that differ from call to call: a temperature, a scale, a counter. Code reads them when it runs, so that there is one for all of
+ * them (docs/design/sizes.md): in the graph they are inputs without dims. Floats are taken to be such numbers from the beginning, ints once they differ where everything
+ * else is the same, as they may be sizes. A number on whose value the code depends is fixed: there is code for each, as for sizes.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "py/aten/make.h"
+#include "py/aten/tensor.h"
+#include "py/launch/launch_priv.h"
+
+/* -- operands ---------------------------------------------------------------------------------------------------------- */
+
+static PyObject *
+tensor_of(PyObject *number)
+{
+    bool is_float = PyFloat_CheckExact(number);
+    PyObject *tensor = kin_tensor_new(is_float ? KIN_F64 : KIN_I64, 0, NULL, NULL, false);
+    void *data = tensor == NULL ? NULL : kin_tensor_data(tensor);
+    if (data == NULL) {
+        Py_XDECREF(tensor);
+        PyErr_Clear();
+        return NULL;
+    }
+    if (is_float)
+        *(double *)data = PyFloat_AS_DOUBLE(number);
+    else
+        *(int64_t *)data = PyLong_AsLongLong(number);
+    return tensor;
+}
+
+bool
+launch_operands_make(const launch_signature *s, PyObject *const *in, launch_operands *out)
+{
+    *out = (launch_operands){.in = in, .n = s->n};
+    if (s->nopen == 0)
+        return true;
+    out->in = out->own = calloc(s->n + 1, sizeof *out->own);
+    for (uint32_t i = 0; out->own != NULL && i < s->n; i++)
+        if ((out->own[i] = s->inputs[i].open ? tensor_of(in[i]) : Py_NewRef(in[i])) == NULL)
+            launch_operands_end(out);
+    return out->own != NULL;
+}
+
+void
+launch_operands_end(launch_operands *o)
+{
+    for (uint32_t i = 0; o->own != NULL && i < o->n; i++)
+        Py_XDECREF(o->own[i]);
+    free(o->own);
+    o->own = NULL;
+}
+
+/* -- which are open ----------------------------------------------------------------------------------------------------- */
+
+static bool
+has_room(kernel_launcher *self, uint32_t n)
+{
+    if (self->open == NULL)
+        self->open = calloc(n + 1, sizeof *self->open);
+    if (self->fixed == NULL)
+        self->fixed = calloc(n + 1, sizeof *self->fixed);
+    return self->open != NULL && self->fixed != NULL;
+}
+
+/* Does nothing but ints differ from what the version was made for? */
+static bool
+differs_in_ints(const launch_signature *s, PyObject *const *in)
+{
+    bool only = launch_signature_fits_ambient(s);
+    for (uint32_t i = 0; only && i < s->n; i++)
+        only = launch_signature_fits_one(s, i, in[i]) || (s->inputs[i].value != NULL && PyLong_CheckExact(s->inputs[i].value) && PyLong_CheckExact(in[i]));
+    return only;
+}
+
+static void
+open_ints(kernel_launcher *self, const launch_signature *s, PyObject *const *in)
+{
+    for (uint32_t i = 0; i < s->n; i++)
+        if (!self->fixed[i] && !self->open[i] && PyLong_CheckExact(in[i]) && !launch_signature_fits_one(s, i, in[i])) {
+            self->open[i] = true;
+            self->fixings++;
+        }
+}
+
+void
+launch_numbers_learn(kernel_launcher *self, const kin_subgraph *subgraph, PyObject *const *in)
+{
+    if (!has_room(self, subgraph->nin))
+        return;
+    for (uint32_t i = 0; i < subgraph->nin; i++)
+        if (PyFloat_CheckExact(in[i]) && !self->fixed[i])
+            self->open[i] = true;
+    const launch_version *last = self->versions.len > 0 ? self->versions.at[self->versions.len - 1] : NULL;
+    if (last != NULL && last->signature.n == subgraph->nin && differs_in_ints(&last->signature, in))
+        open_ints(self, &last->signature, in);
+}
+
+/* From now on there is code for each of its values; the version's is for the one that it was made with. */
+static void
+fix(kernel_launcher *self, launch_version *version, uint32_t i)
+{
+    self->open[i] = version->signature.inputs[i].open = false;
+    self->fixed[i] = true;
+    self->fixings++;
+    version->signature.nopen--;
+}
+
+/* Its number in the table follows from what it was made for: the numbers of the call may be others. */
+static void
+enter_again(kernel_launcher *self, launch_version *version, PyObject *const *in)
+{
+    PyObject **own = calloc(version->signature.n + 1, sizeof *own);
+    for (uint32_t i = 0; own != NULL && i < version->signature.n; i++)
+        own[i] = version->signature.inputs[i].value != NULL ? version->signature.inputs[i].value : in[i];
+    if (own != NULL)
+        launch_sizes_enter_again(self, version, own);
+    free(own);
+}
+
+/* -- captures ----------------------------------------------------------------------------------------------------------- */
+
+/* Another number of the same kind, not as any literal is likely to be. */
+static PyObject *
+other_number(PyObject *number, uint32_t which)
+{
+    if (PyFloat_CheckExact(number)) {
+        double value = PyFloat_AS_DOUBLE(number);
+        uint64_t bits;
+        memcpy(&bits, &value, sizeof bits);
+        bits ^= 0x2b5a7 + which * 0x40c8ull;
+        memcpy(&value, &bits, sizeof bits);
+        return PyFloat_FromDouble(value);
+    }
+    int64_t value = PyLong_AsLongLong(number), step = 3 + which;
+    for (int turn = 0; turn < 2; turn++, step = -step) {
+        PyObject *other = PyLong_FromLongLong(value + step);
+        if (other == NULL || launch_number_kind(other) == launch_number_kind(number))
+            return other;
+        Py_DECREF(other);
+    }
+    return Py_NewRef(number); /* taken for a number of the program */
+}
+
+static void
+forget(PyObject **numbers, uint32_t n)
+{
+    for (uint32_t i = 0; numbers != NULL && i < n; i++)
+        Py_XDECREF(numbers[i]);
+    free(numbers);
+}
+
+/* The numbers that are open, as they are or as others; only: of these, all but that one as they are. */
+static PyObject **
+numbers_of(const launch_signature *s, bool other, uint32_t only)
+{
+    PyObject **numbers = calloc(s->n + 1, sizeof *numbers);
+    for (uint32_t i = 0, k = 0; numbers != NULL && i < s->n; i++)
+        if (s->inputs[i].open) {
+            bool changed = other && (only == UINT32_MAX || only == i);
+            numbers[i] = changed ? other_number(s->inputs[i].value, k) : Py_NewRef(s->inputs[i].value);
+            k++;
+            if (numbers[i] == NULL) {
+                PyErr_Clear();
+                forget(numbers, s->n);
+                return NULL;
+            }
+        }
+    return numbers;
+}
+
+typedef struct {
+    launch_version *version;
+    kin_entry *v;
+    const kin_subgraph *subgraph;
+    PyObject *const *in; /* operands */
+    unsigned may;
+    PyObject **now;
+} numbered;
+
+/* Are all numbers that change from now to `other` found in the capture? */
+static bool
+shows(const numbered *x, PyObject **other, kin_capture *capture)
+{
+    kin_capture probe;
+    kin_status status = other == NULL ? KIN_NOMEM : kin_capture_run(x->v, x->subgraph, x->in, other, &x->version->hints, x->may, &probe);
+    bool found = status == KIN_OK && kin_capture_find_numbers(capture, &probe, x->now, other);
+    if (other != NULL)
+        kin_capture_deinit(&probe);
+    forget(other, x->version->signature.n);
+    return found;
+}
+
+/* Fixes those that something else than an operator's argument follows from. */
+static void
+fix_those_in_the_way(kernel_launcher *self, const numbered *x, kin_capture *capture)
+{
+    const launch_signature *s = &x->version->signature;
+    bool *bad = calloc(s->n + 1, sizeof *bad);
+    uint32_t nbad = 0;
+    for (uint32_t i = 0; bad != NULL && s->nopen > 1 && i < s->n; i++)
+        if (s->inputs[i].open)
+            nbad += bad[i] = !shows(x, numbers_of(s, true, i), capture);
+    for (uint32_t i = 0; i < s->n; i++)
+        if (s->inputs[i].open && (nbad == 0 || bad[i]))
+            fix(self, x->version, i);
+    free(bad);
+}
+
+kin_status
+launch_numbers_capture(kernel_launcher *self, launch_version *version, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in, unsigned may, kin_capture *out)
+{
+    launch_operands operands;
+    bool ready = launch_operands_make(&version->signature, in, &operands);
+    PyObject **now = ready && version->signature.nopen > 0 ? numbers_of(&version->signature, false, UINT32_MAX) : NULL;
+    numbered x = {version, v, subgraph, operands.in, may, now};
+    kin_status status = kin_capture_run(v, subgraph, operands.in, now, &version->hints, may, out);
+    bool again = status == KIN_OK && now != NULL && !shows(&x, numbers_of(&version->signature, true, UINT32_MAX), out);
+    if (again)
+        fix_those_in_the_way(self, &x, out);
+    forget(now, version->signature.n);
+    launch_operands_end(&operands);
+    if (!again)
+        return status;
+    enter_again(self, version, in);
+    kin_capture_deinit(out);
+    return launch_numbers_capture(self, version, v, subgraph, in, may, out);
+}
+
+bool
+launch_numbers_decided(kernel_launcher *self, launch_version *version, const kin_capture *capture, PyObject *const *in)
+{
+    bool any = false;
+    uint32_t number = 0;
+    for (uint32_t i = 0; capture->graph->asked != NULL && i < version->signature.n; i++) {
+        bool open = version->signature.inputs[i].open;
+        if (open && capture->graph->asked[number]) {
+            fix(self, version, i);
+            any = true;
+        }
+        number += open || version->signature.inputs[i].value == NULL;
+    }
+    if (any)
+        enter_again(self, version, in);
+    return any;
+}
