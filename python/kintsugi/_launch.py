@@ -11,6 +11,7 @@ after the other has to see which of them work. With config.suppress_errors it co
 step. The same holds for what a backend returned, whose own error is raised.
 """
 
+import contextlib
 import logging
 import time
 
@@ -25,6 +26,7 @@ _ASSERTIONS = (torch._assert_async, torch._check, check_not, check_equal)
 KEYS = 1024  # kinds of inputs of which is known what serves them
 _ALL = "all"
 _NOTHING = object()
+_without_overrides = torch._C.DisableTorchFunctionSubclass
 _len_function_modes = torch._C._len_torch_function_stack
 _set_grad_enabled = torch._C._set_grad_enabled
 _len_dispatch_modes = torch._C._len_torch_dispatch_stack
@@ -68,7 +70,7 @@ class Subgraph:
     """One graph: what the backend made of it, by the metadata of its inputs. Answers None to be run step by step."""
 
     __slots__ = ("backend", "graph", "numbers", "entries", "inputs", "gm", "name", "entry", "number", "count", "pure", "made", "nmade",
-                 "sizes", "dynamic", "waiting", "shapes", "grad")
+                 "classes", "by_torch", "sizes", "dynamic", "waiting", "shapes", "grad")
 
     def __init__(self, backend, graph, numbers, dynamic, name, entry, number):
         self.backend, self.name = backend, name
@@ -79,6 +81,9 @@ class Subgraph:
         self.gm = None
         self.count = len(graph["outputs"])
         self.pure = not any(map(_changes_something, graph["nodes"]))
+        classes = {node["vid"]: node["class"] for node in graph["nodes"] if node["class"] is not None}
+        self.by_torch = any(map(_is_handled_by_torch, classes.values()))
+        self.classes = [(i, classes[vid]) for i, vid in enumerate(graph["outputs"]) if vid in classes]
         switches = [node["args"][0] for node in graph["nodes"] if node["callable"] is _set_grad_enabled]
         self.grad = switches[-1] if switches else None  # what it leaves gradients switched to
         self.made = {}
@@ -109,7 +114,8 @@ class Subgraph:
         if fn is None:
             return None
         try:
-            return self._outputs(fn(*inputs))
+            with self._overriding(inputs):
+                return self._outputs(fn(*inputs))
         except Exception as error:
             if not self.pure:
                 raise
@@ -121,10 +127,16 @@ class Subgraph:
             self.suppress(error, f"what {_name(self.backend)} made of it raised {type(error).__name__}: {error}")
             return None
 
+    def _overriding(self, inputs):
+        """Graphs run without __torch_function__: what it does is in them, unless torch itself does it."""
+        by_torch = self.by_torch or any(_is_handled_by_torch(type(value)) for value in inputs)
+        return contextlib.nullcontext() if by_torch else _without_overrides()
+
     def _is_programs_error(self, inputs):
         """Do the program's own calls raise? Step by step they do so at the right line."""
         try:
-            self._quiet(self.gm)(*inputs)
+            with self._overriding(inputs):
+                self._quiet(self.gm)(*inputs)
         except Exception:
             return True
         return False
@@ -135,7 +147,15 @@ class Subgraph:
         result = tuple(result)
         if len(result) != self.count:
             raise RuntimeError(f"the backend returned {len(result)} results for a graph with {self.count} outputs")
-        return result
+        return self._with_classes(result) if self.classes else result
+
+    def _with_classes(self, result):
+        """Graphs compute with tensors of whatever class; results have the classes that were recorded."""
+        result = list(result)
+        for i, cls in self.classes:
+            if isinstance(result[i], torch.Tensor) and not isinstance(result[i], cls):
+                result[i] = result[i].as_subclass(cls)
+        return tuple(result)
 
     def _key(self, inputs):
         key = tuple(map(_describe, inputs))
@@ -246,6 +266,12 @@ class Subgraph:
         from ._engine import engine
 
         engine._log_fallback(self.name, f"graph {self.number} of recording {self.entry} runs step by step: {reason}", why)
+
+
+def _is_handled_by_torch(kind):
+    """Is it a class of torch's own (nested tensors), whose functions see to its operators?"""
+    return kind is not torch.Tensor and issubclass(kind, torch.Tensor) and kind.__module__.startswith("torch.") and \
+        getattr(kind.__torch_function__, "__func__", None) not in (None, fx.DEFAULT_OVERRIDE)
 
 
 def _check_callable(fn):

@@ -127,7 +127,7 @@ def sizes_of(tensor):
     """Its sizes, as a tuple; of a nested tensor, which may have none, those of what it holds."""
     if not tensor.is_nested:
         return tuple(tensor.shape)
-    return tuple(tuple(part.shape) for part in tensor.unbind())
+    return () if tensor.is_meta else tuple(tuple(part.shape) for part in tensor.unbind())  # without data, its parts have no sizes
 
 
 def _marked(value, how):

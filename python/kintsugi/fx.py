@@ -36,6 +36,18 @@ def _spread(entry):
     return (*args[:-1], *args[-1]) if legacy and args and isinstance(args[-1], sizes) else args
 
 
+DEFAULT_OVERRIDE = torch.Tensor.__torch_function__.__func__
+
+
+def _handed_on(entry, args):
+    """What torch.Tensor.__torch_function__ calls. Classes are no part of a graph: it runs without __torch_function__, and what it gives gets them."""
+    fn, operands = args[1], args[3]
+    kwargs = dict(args[4]) if len(args) > 4 and args[4] else {}
+    if getattr(fn, "__objclass__", None) is not None:
+        return {**entry, "op": "call_method", "target": fn.__name__, "callable": None}, operands, kwargs
+    return {**entry, "op": "call_function", "callable": fn}, operands, kwargs
+
+
 class _Converter:
     def __init__(self, source, numbers, symbolic):
         self.source, self.numbers, self.symbolic = source, numbers, symbolic
@@ -87,6 +99,10 @@ class _Converter:
     def add(self, entry):
         args = tuple(self.value(arg) for arg in _spread(entry))
         kwargs = {name: self.value(arg) for name, arg in entry["kwargs"].items()}
+        if entry["callable"] is DEFAULT_OVERRIDE:
+            entry, args, kwargs = _handed_on(entry, args)
+        elif entry["target"] == "as_subclass" or entry["callable"] is torch.Tensor.as_subclass:
+            return args[0]
         if entry["op"] == "call_method":
             node = self.graph.create_node("call_method", entry["target"], args, kwargs, name=entry["name"])
         elif entry["callable"] is None:

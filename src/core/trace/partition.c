@@ -25,7 +25,7 @@ kin_subgraph_defers(const kin_subgraph *subgraph, const kin_trace *t, uint32_t s
     return !(t->steps.at[step].flags & KIN_STEP_SUNK) && role != KIN_ROLE_IN_ORDER && role != KIN_ROLE_OBSERVABLE;
 }
 
-/* A test that a call of this subgraph gave an exact torch.Tensor, as it always does on plain tensors. */
+/* A test that a call of this subgraph gave a torch.Tensor, or one of the class that follows from those of its operands. */
 static bool
 is_tensor_test(const kin_partitioner *p, const kin_step *s, uint32_t first)
 {

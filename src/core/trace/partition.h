@@ -30,7 +30,7 @@ enum {
     KIN_IS_MAPPING = 1 << 7,   /* a dict, or a view of a whole one */
     KIN_IS_SEQUENCE = 1 << 8,  /* exactly a list or a tuple: a slice of it is another one */
     KIN_IS_SLICE = 1 << 9,
-    KIN_IS_TENSOR = 1 << 10,   /* exactly a torch.Tensor */
+    KIN_IS_TENSOR = 1 << 10,   /* a torch.Tensor, or of a subclass */
     KIN_IS_OFFSET = 1 << 11,   /* tensor metadata that says where the tensor begins in its memory */
     KIN_IS_VERSION = 1 << 12,  /* the text "_version", under which tensors count their changes */
     KIN_IS_INSIDE_NAME = 1 << 13 /* a text under which what else an object stores is found: "__dict__", "cell_contents" */

@@ -81,7 +81,8 @@ typedef struct {
     kin_vid parent;   /* SRC: what it is read from (0 for LOCAL, FUNC) */
     uint32_t key;     /* SRC: kin_ref or number; CONST: kin_ref of the object; STEP that gives numbers which data decides: as recorded, or 0 */
     uint32_t step;    /* STEP: index of the step that makes it */
-    kin_ref seen;     /* SRC, STEP, as recorded, where graphs are for a custom backend: a number, or the note of a tensor that has none; 0 = none */
+    kin_ref seen;     /* SRC, STEP, as recorded, where graphs are for a custom backend: a number, the note of a tensor that has none, the class of a
+                         tensor that a graph gives, where it is another one than torch.Tensor; 0 = none */
     kin_ref note;     /* tensors: str such as "f32[3, 4][4, 1]cpu" as recorded; 0 for other values */
     kin_ref name;     /* str: the local variable it was first stored to, for graph text; 0 = none */
 } kin_val;
@@ -129,6 +130,7 @@ typedef enum {
     KIN_RESUME_TRUTH,  /* push bool(result): `in` through __contains__ */
     KIN_RESUME_FALSITY,/* push not result: `not in` */
     KIN_RESUME_OPERATOR,/* push it; after NotImplemented ask the other operand, as `extra` = (left, right, operator, was it asked?) says */
+    KIN_RESUME_OVERRIDE,/* push it; NotImplemented is a TypeError: the class `extra` does not know the call of torch */
     KIN_RESUME_INPLACE,/* push it; after NotImplemented do the plain operator with `extra` = (left, right) instead */
     KIN_RESUME_NEVER   /* a C function in between wants it: no exit may land below this frame */
 } kin_resume;

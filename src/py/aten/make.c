@@ -308,12 +308,16 @@ kin_modes_active(void)
 }
 
 bool
+kin_tensor_has_ordinary_data(PyObject *tensor)
+{
+    uint64_t keys = kin_tensor_is_strided(tensor) ? kin_tensor_keys(tensor) : 0;
+    return keys != 0 && (keys == make.keys[0] || keys == make.keys[1]) && kin_tensor_is_dense(tensor, false);
+}
+
+bool
 kin_tensor_is_ordinary(PyObject *tensor)
 {
-    if (!kin_is_plain_tensor(tensor))
-        return false;
-    uint64_t keys = kin_tensor_keys(tensor);
-    return (keys == make.keys[0] || keys == make.keys[1]) && kin_tensor_is_dense(tensor, false);
+    return kin_is_plain_tensor(tensor) && kin_tensor_has_ordinary_data(tensor);
 }
 
 void *

@@ -27,6 +27,7 @@ bool kin_tensor_is_dense(PyObject *tensor, bool meta);
 /* torch.Tensor or Parameter, on the CPU, strided, and nothing special about it (no transform, no lazy conjugate): the
  * dispatch keys tell. */
 bool kin_tensor_is_ordinary(PyObject *tensor);
+bool kin_tensor_has_ordinary_data(PyObject *tensor); /* the same of a tensor of whatever class */
 uint64_t kin_tensor_keys(PyObject *tensor);
 bool kin_tensor_requires_grad(PyObject *tensor);
 

@@ -10,6 +10,7 @@
 static struct {
     int64_t (*count_functions)(void); /* torch-function modes */
     bool (*any_dispatch)(bool skip_infra);
+    int8_t (*disabled)(void);         /* 0: classes of tensors are asked (__torch_function__) */
     void *const *(*tracing)(void);    /* the state of torch.jit.trace: a shared_ptr */
     PyObject *function_at;            /* torch._C._get_function_stack_at */
 } modes;
@@ -24,6 +25,7 @@ kin_modes_init(PyObject *torch_module, void *torch_cpu, void *c10)
         return KIN_PYERR;
     Py_XSETREF(modes.function_at, at);
     if (!kin_aten_symbol(torch_cpu, "_ZN2at4impl22PythonTorchFunctionTLS9stack_lenEv", &modes.count_functions) ||
+        !kin_aten_symbol(torch_cpu, "_ZN2at4impl22PythonTorchFunctionTLS18get_disabled_stateEv", &modes.disabled) ||
         !kin_aten_symbol(torch_cpu, "_ZN5torch3jit6tracer15getTracingStateEv", &modes.tracing) ||
         !kin_aten_symbol(c10, "_ZN3c104impl20TorchDispatchModeTLS13any_modes_setEb", &modes.any_dispatch)) {
         PyErr_SetString(PyExc_RuntimeError, "kintsugi cannot use this build of torch: its stacks of modes are not found");
@@ -74,4 +76,10 @@ kin_foreign_modes(void)
         return true;
     int64_t count = modes.count_functions();
     return count > 0 && any_function_mode(count);
+}
+
+bool
+kin_overrides_off(void)
+{
+    return modes.disabled != NULL && modes.disabled() != 0;
 }

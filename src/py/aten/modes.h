@@ -15,4 +15,7 @@ kin_status kin_modes_init(PyObject *torch_module, void *torch_cpu, void *c10) KI
  * `with torch.device(...)` does not count: it runs code of torch alone, and replay's calls meet it as eager's do. */
 bool kin_foreign_modes(void);
 
+/* Are calls not handed to the classes of their operands (torch._C.DisableTorchFunctionSubclass)? */
+bool kin_overrides_off(void);
+
 #endif

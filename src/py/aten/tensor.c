@@ -339,6 +339,12 @@ kin_is_tensor_type(PyObject *type)
     return type != NULL && type == (PyObject *)kin_torch.tensor;
 }
 
+bool
+kin_is_class_of_tensors(PyObject *type)
+{
+    return type != NULL && PyType_Check(type) && PyType_IsSubtype((PyTypeObject *)type, kin_torch.tensor);
+}
+
 /* The one place that says whether what lies in a tensor's own words may be read. A Tensor whose class was made by hand may hold
  * nothing at all. */
 static bool

@@ -37,6 +37,7 @@ bool kin_is_plain_strided(PyObject *obj);
 void kin_aten_own_class(PyTypeObject *type);
 /* torch.Tensor itself. */
 bool kin_is_tensor_type(PyObject *type);
+bool kin_is_class_of_tensors(PyObject *type); /* torch.Tensor, or a subclass */
 
 /* A bytes object describing the parts of `tensor` named by `mask` (new reference; an exception if it is not readable), and the
  * test against it. */

@@ -110,6 +110,8 @@ example_of(const lowering *l, kin_vid vid)
     if (l->slots[vid] != NULL)
         return Py_NewRef(l->slots[vid]);
     PyObject *seen = val->seen == 0 ? NULL : kin_refs_get(&l->entry->v->refs, val->seen);
+    if (seen != NULL && PyType_Check(seen))
+        seen = NULL;
     if (seen != NULL && !PyUnicode_Check(seen))
         return Py_NewRef(seen);
     PyObject *note = val->note == 0 ? seen : kin_refs_get(&l->entry->v->refs, val->note);

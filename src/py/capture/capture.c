@@ -51,9 +51,13 @@ typedef struct {
 
 /* A fake tensor for an input: on storage of its own, from its own first element. */
 static PyObject *
-stand_for_input(capturing *c, PyObject *tensor)
+stand_for_input(capturing *c, PyObject *tensor, bool data)
 {
     kin_dtype dtype;
+    if (!data && !kin_is_plain_tensor(tensor)) {
+        kin_capture_refuse(c, "an input is of a class of the program's own");
+        return NULL;
+    }
     if (!kin_tensor_dtype(tensor, &dtype)) {
         kin_capture_refuse(c, "an input has an unsupported dtype");
         return NULL;
@@ -69,7 +73,7 @@ static bool
 fill_inputs(stepper *x, PyObject *const *in)
 {
     for (uint32_t i = 0; i < x->subgraph->nin; i++) {
-        PyObject *obj = kin_is_tensor(in[i]) ? stand_for_input(&x->c, in[i]) : Py_NewRef(in[i]);
+        PyObject *obj = kin_is_tensor(in[i]) ? stand_for_input(&x->c, in[i], x->data) : Py_NewRef(in[i]);
         if (obj == NULL)
             return false;
         if (x->numbers != NULL && x->numbers[i] != NULL) { /* the fake tensor stays in the list of all */
@@ -276,9 +280,34 @@ run_or_repeat(stepper *x, const kin_step *s)
     return ok;
 }
 
+/* Classes are no part of a graph: what is made a tensor of another class is another tensor over its memory here, and the default of classes for calls
+ * (torch.Tensor.__torch_function__) is the call itself. NULL without an exception: the step is something else. */
+static PyObject *
+run_without_classes(const stepper *x, const kin_step *s)
+{
+    const kin_vid *args = x->t->vids.at + s->args;
+    PyObject *fn = x->data && s->kind == KIN_STEP_CALL && s->nargs > 2 ? operand(x, args[0]) : NULL;
+    bool method = fn != NULL && (Py_IS_TYPE(fn, &PyMethodDescr_Type) || PyFunction_Check(fn));
+    if (method && Py_IS_TYPE(fn, &PyMethodDescr_Type) && strcmp(kin_callable_name(fn), "as_subclass") == 0)
+        return PyObject_CallMethod(operand(x, args[1]), "view_as", "O", operand(x, args[1]));
+    if (!method || !PyFunction_Check(fn) || s->nargs < 5 || s->ref != 0 || strcmp(kin_callable_name(fn), "__torch_function__") != 0)
+        return NULL;
+    PyObject *call = operand(x, args[2]), *given = operand(x, args[4]), *kwargs = s->nargs > 5 ? operand(x, args[5]) : NULL;
+    if (call == NULL || given == NULL || !PyTuple_Check(given))
+        return NULL;
+    return PyObject_Call(call, given, kwargs == Py_None ? NULL : kwargs);
+}
+
 static bool
 capture_one(stepper *x, const kin_step *s)
 {
+    PyObject *made = run_without_classes(x, s);
+    if (made != NULL) {
+        Py_XSETREF(x->slots[s->out], made);
+        return true;
+    }
+    if (PyErr_Occurred())
+        return false;
     const char *layers = recurrent_layers(x, s);
     if (layers != NULL && x->c.joint) { /* what is called as a whole has no gradients */
         int trained = x->layers ? train_layers(x, s, layers) : 0;
@@ -356,6 +385,8 @@ static bool
 is_of_type(const stepper *x, PyObject *fake, PyObject *ref)
 {
     PyTypeObject *type = type_of_original(x, kin_capture_number(fake));
+    if (x->data && type == NULL) /* it follows from the classes of what goes in */
+        return kin_is_class_of_tensors(ref);
     return type != NULL ? (PyObject *)type == ref : kin_is_tensor_type(ref);
 }
 

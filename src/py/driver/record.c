@@ -138,6 +138,10 @@ enter_inlined(rec *r, struct _PyInterpreterFrame *f)
     rf->func = c->func_vid;
     rf->parent_snap = parent;
     PyObject *const *real = kin_watch_localsplus(f);
+    if (c->of_torch && !rec_override_begins(r, c->locals, real)) {
+        rec_bug(r, "torch hands on other operands than the call has");
+        return false;
+    }
     for (uint32_t i = 0; i < c->nlocals; i++) {
         rf->slots[i] = c->locals[i];
         PyObject *obj = bound_argument(rf->code, real, i);
@@ -454,7 +458,7 @@ leave_frame(rec *r, struct _PyInterpreterFrame *frame, PyObject *value)
     }
     f = rec_pop_inlined(r);
     if (f->call_resume == KIN_RESUME_PUSH || f->call_resume == KIN_RESUME_DEFAULT ||
-        f->call_resume == KIN_RESUME_FALLBACK || f->call_resume == KIN_RESUME_INPLACE)
+        f->call_resume == KIN_RESUME_FALLBACK || f->call_resume == KIN_RESUME_INPLACE || f->call_resume == KIN_RESUME_OVERRIDE)
         push_result(r, f, result);
     else if (f->call_resume == KIN_RESUME_OPERATOR && O(r, result) == Py_NotImplemented)
         rec_operator_goes_on(r, f);

@@ -63,7 +63,7 @@ static kin_status
 describe_tensor(PyObject *tensor, launch_input *in, launch_signature *s)
 {
     kin_dtype dtype;
-    if (!kin_tensor_is_ordinary(tensor) || !kin_tensor_dtype(tensor, &dtype))
+    if (!kin_tensor_has_ordinary_data(tensor) || !kin_tensor_dtype(tensor, &dtype)) /* of whatever class */
         return KIN_BREAK;
     int64_t dim = kin_tensor_dim(tensor);
     *in = (launch_input){.type = Py_TYPE(tensor), .keys = kin_tensor_keys(tensor), .dtype = (int32_t)dtype, .ndim = (int32_t)dim,

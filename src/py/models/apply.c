@@ -247,12 +247,22 @@ apply_len(rec *r, kin_vid arg)
     return value;
 }
 
+/* type(x). */
+static kin_vid
+apply_type(rec *r, kin_vid arg)
+{
+    PyTypeObject *type = VIRTUAL(r, arg) != NULL ? r->info.at[arg].type : O(r, arg) != NULL ? rec_need_type(r, arg) : NULL;
+    return type != NULL ? rec_const(r, (PyObject *)type) : 0;
+}
+
 static kin_vid
 apply_constant(rec *r, kin_vid callee, const kin_vid *args, uint32_t n)
 {
     PyObject *obj = O(r, callee);
     const operator_row *row = operator_of(obj);
     kin_vid value = 0;
+    if (obj == (PyObject *)&PyType_Type)
+        return n == 1 ? apply_type(r, args[0]) : 0;
     if (row != NULL && n == operands_of(row))
         value = apply_operator(r, row, args);
     else if (n == 1 && PyCFunction_Check(obj) && PyCFunction_GET_SELF(obj) != NULL && PyModule_Check(PyCFunction_GET_SELF(obj)) &&
@@ -317,7 +327,7 @@ rec_can_apply(rec *r, kin_vid callee)
         return rec_can_apply(r, f->items[0]);
     if (f != NULL || !rec_can_const(r, callee))
         return false;
-    return PyCFunction_Check(obj) || Py_TYPE(obj) == &PyMethodDescr_Type || (PyType_Check(obj) && rec_is_pure_callable(obj));
+    return PyCFunction_Check(obj) || Py_TYPE(obj) == &PyMethodDescr_Type || obj == (PyObject *)&PyType_Type || (PyType_Check(obj) && rec_is_pure_callable(obj));
 }
 
 /* A dict that the function took keys from is not known any more. */

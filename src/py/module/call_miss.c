@@ -546,7 +546,7 @@ find_refusal(const call_state *c)
         return KIN_EAGER_NO_TORCH;
     if (kin_record_active()) /* another thread may have started one while torch was imported */
         return KIN_EAGER_RECORDING;
-    if (kin_foreign_modes()) /* not known before torch was there */
+    if (kin_foreign_modes() || kin_overrides_off()) /* not known before torch was there */
         return KIN_EAGER_MODE;
     return KIN_EAGER_NO;
 }

@@ -60,7 +60,7 @@ find_obstacle(const kin_compiled *self, PyThreadState *ts)
         return KIN_EAGER_RECORDING;
     if (kin_watch_foreign_tool(ts))
         return KIN_EAGER_TOOL;
-    if (kin_foreign_modes())
+    if (kin_foreign_modes() || kin_overrides_off())
         return KIN_EAGER_MODE;
     return KIN_EAGER_NO;
 }

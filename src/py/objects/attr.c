@@ -663,6 +663,8 @@ rec_op_load_attr(rec *r, PyObject *name, bool method)
     const kin_vid null = 0;
     const bool empty_last = r->top->flags & KIN_DO_CALLABLE_FIRST; /* where the empty slot of a pair goes */
     attr_result a;
+    if (rec_getset_override(r, base, name, method && !empty_last))
+        return;
     rec_attr_find(r, base, name, &a);
     kin_vid extra = a.kind == ATTR_CALL && a.fallback ? rec_fallback(r, base, name) : 0;
     if (a.kind == ATTR_CALL && a.fallback == (extra != 0) && rec_can_inline(r, O(r, a.func)) &&

@@ -53,10 +53,18 @@ bool rec_has_tensor(rec *r, const kin_vid *args, int n);
 bool rec_can_fold(rec *r, kin_vid vid); /* constant, or immutable by construction (torch.Size and friends folded from metadata) */
 void rec_operator_step(rec *r, kin_step_kind kind, int imm, const kin_vid *args, int n, PyTypeObject *result);
 
+/* ---- override.c ---- */
+bool rec_inline_override(rec *r, const rec_args *a, const kin_vid *under, int nunder, kin_resume resume); /* what is called is torch's */
+bool rec_override_begins(rec *r, kin_vid *slots, PyObject *const *real);
+bool rec_call_override(rec *r, const rec_args *a);
+bool rec_overrides(rec *r, const kin_vid *args, uint32_t n); /* would torch ask the class of one of them? */
+bool rec_getset_override(rec *r, kin_vid base, PyObject *name, bool under);
+
 /* ---- overload.c ---- */
 bool rec_inplace_python(rec *r, int imm, const kin_vid *args); /* inlines __iadd__ and its like */
 bool rec_unary_python(rec *r, int imm, kin_vid arg);           /* __neg__ ... */
 bool rec_operator_python(rec *r, kin_step_kind kind, int imm, const kin_vid *args); /* __add__, __radd__, __lt__ ... */
+bool rec_operator_override(rec *r, kin_step_kind kind, int imm, const kin_vid *args, uint32_t n); /* ... of tensors whose class takes over calls of torch */
 bool rec_equal_by_identity(rec *r, int op, const kin_vid *args);
 void rec_operator_return(rec *r, kin_vid result);              /* before such a method returns */
 kin_vid rec_operator_truth(rec *r, kin_vid result);

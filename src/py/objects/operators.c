@@ -306,6 +306,8 @@ rec_op_binary(rec *r, kin_step_kind kind, int imm, int n)
         rec_await_result(r, out, s);
         return;
     }
+    if (rec_operator_override(r, kind, imm, args, (uint32_t)n))
+        return;
     if (rec_has_tensor(r, args, n)) {
         rec_torch_operator(r, kind, imm, args, (uint32_t)n, n);
         return;

@@ -4,9 +4,12 @@
  * classes. What comes behind NotImplemented does, too, and is recorded; a frame that was left inside a method goes on
  * like CPython (KIN_RESUME_INPLACE, KIN_RESUME_OPERATOR: replay/leave.c, reflect.c). The recording ends where the operator raises.
  */
+#include "py/compat/codes.h"
 #include "py/compat/heap.h"
 #include "py/objects/objects.h"
+#include "py/compat/kinds.h"
 #include "py/replay/reflect.h"
+#include "py/torchcalls/skip.h"
 
 enum { MOST_NAMES = 64 };
 
@@ -166,6 +169,25 @@ rec_operator_python(rec *r, kin_step_kind kind, int imm, const kin_vid *args)
     return rec_inline(r, &(rec_args){.callee = func, .args = other ? turned : args, .npos = 2, .ndrop = 2}, NULL, 0, KIN_RESUME_OPERATOR, operands);
 }
 
+/* Where tensors have a method in Python for the operator (torch.Tensor.__rsub__), that one hands the call on; else torch does. */
+bool
+rec_operator_override(rec *r, kin_step_kind kind, int imm, const kin_vid *args, uint32_t n)
+{
+    if (!rec_overrides(r, args, n))
+        return false;
+    bool inplace = kind == KIN_STEP_BINARY && imm >= KIN_BINARY_INPLACE_ADD, other = n == 2 && !kin_is_tensor(O(r, args[0]));
+    const kin_vid turned[2] = {args[other], args[other ? 0 : n - 1]};
+    PyTypeObject *tp = Py_TYPE(O(r, turned[0]));
+    PyObject *name = n == 1 ? special("", unaries[imm]) : inplace ? special("i", texts[imm - KIN_BINARY_INPLACE_ADD])
+                   : method_name(kind == KIN_STEP_COMPARE ? KIN_REFLECT_COMPARE + imm : imm, other);
+    PyObject *method = lookup(tp, name);
+    const rec_args call = {.args = turned, .npos = n, .ndrop = (int)n};
+    if (method == NULL || !PyFunction_Check(method) || rec_is_from_module(method, "torch._tensor") == 0)
+        return rec_inline_override(r, &call, NULL, 0, KIN_RESUME_OVERRIDE);
+    rec_args of = rec_args_to(&call, found_method(r, turned[0], name, method));
+    return kin_function_is_plain(method) && rec_code_of((PyCodeObject *)PyFunction_GET_CODE(method)) != NULL && rec_inline(r, &of, NULL, 0, KIN_RESUME_PUSH, 0);
+}
+
 /* Which object it is decides `a == b` and `a != b` of objects whose classes say nothing about it. */
 bool
 rec_equal_by_identity(rec *r, int op, const kin_vid *args)
@@ -221,6 +243,8 @@ void
 rec_operator_return(rec *r, kin_vid result)
 {
     rec_frame *caller = r->top->back;
+    if (caller != NULL && !r->top->from_c && caller->call_resume == KIN_RESUME_OVERRIDE && O(r, result) == Py_NotImplemented)
+        rec_stop(r, "__torch_function__ returned NotImplemented");
     if (caller == NULL || r->top->from_c || (caller->call_resume != KIN_RESUME_INPLACE && caller->call_resume != KIN_RESUME_OPERATOR))
         return;
     if (O(r, result) != Py_NotImplemented && kin_instr_makes_bool(caller->in) && !PyBool_Check(O(r, result))) {

@@ -211,6 +211,8 @@ void
 rec_op_subscr(rec *r)
 {
     kin_vid args[2] = {rec_peek(r, 1), rec_peek(r, 0)};
+    if (rec_has_tensor(r, args, 1) && rec_inline_override(r, &(rec_args){.args = args, .npos = 2, .ndrop = 2}, NULL, 0, KIN_RESUME_OVERRIDE))
+        return;
     if (rec_has_tensor(r, args, 1)) {
         rec_torch_operator(r, KIN_STEP_SUBSCR, 0, args, 2, 2);
         return;
@@ -305,6 +307,8 @@ rec_op_store_subscr(rec *r, bool delete)
     kin_vid args[3] = {container, key, value};
     int n = delete ? 2 : 3;
     kin_step_kind kind = delete ? KIN_STEP_DEL_SUBSCR : KIN_STEP_SET_SUBSCR;
+    if (rec_has_tensor(r, args, 1) && !delete && rec_inline_override(r, &(rec_args){.args = args, .npos = 3, .ndrop = 3}, NULL, 0, KIN_RESUME_DROP))
+        return;
     if (rec_has_tensor(r, args, 1) && !delete) {
         rec_torch_operator(r, kind, 0, args, 3, 3);
         r->inplace = true;

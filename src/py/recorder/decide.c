@@ -55,6 +55,8 @@ rec_decide_is(rec *r, kin_vid a, kin_vid b)
     bool same = x == y;
     if (a == b)
         return true;
+    if (y == Py_NotImplemented && r->t->vals.at[b].kind == KIN_VAL_SRC && rec_can_const(r, b)) /* a name that leads there */
+        b = rec_need_const(r, b);
     if (r->t->vals.at[a].kind == KIN_VAL_CONST) {
         kin_vid t = a;
         a = b;

@@ -158,6 +158,8 @@ rec_args_behind(const rec_args *a, kin_vid callee, kin_vid first, kin_vid *all)
     return to;
 }
 
+enum { REC_OPERANDS = 16 };
+
 /* A Python call that the next frame event must be (inlined): its parameters, bound. */
 typedef struct {
     bool active;
@@ -165,6 +167,9 @@ typedef struct {
     kin_vid func_vid;
     kin_vid *locals;
     uint32_t nlocals, cap;
+    bool of_torch;           /* torch calls it (objects/override.c) for a call with these operands */
+    uint32_t noperands;
+    kin_vid operands[REC_OPERANDS];
 } rec_call;
 
 /* A word of the heap that a store of the recording fills (overlay.c). */
@@ -237,6 +242,7 @@ typedef struct rec {
     PyObject *dropped_functions, *report_functions; /* logging.c; NULL: none */
     struct rec_crosscheck *crosscheck; /* crosscheck.h; NULL: off */
     bool asserts;          /* the test being written is that of an assert statement */
+    bool overrides_off;    /* the call being written does not ask the classes of its operands (__torch_function__) */
     bool unchecked;        /* the current instruction asks for modes, or changes them */
     bool meta_asked;         /* the current instruction's rule made tensor metadata a fact */
 } rec;

@@ -51,7 +51,7 @@ note_example(rec *r, kin_vid vid, PyObject *obj)
     bool number = (PyLong_CheckExact(obj) || PyFloat_CheckExact(obj) || PyBool_Check(obj)) && rec_is_value(obj);
     if (r->opt->kernels || (val->kind != KIN_VAL_STEP && val->kind != KIN_VAL_SRC))
         return;
-    PyObject *seen = number ? Py_NewRef(obj) : kin_is_plain_strided(obj) && val->note == 0 ? kin_tensor_note(obj) : NULL;
+    PyObject *seen = number ? Py_NewRef(obj) : r->info.at[vid].graph && kin_is_tensor(obj) && !kin_is_plain_tensor(obj) ? Py_NewRef(Py_TYPE(obj)) : kin_is_plain_strided(obj) && val->note == 0 ? kin_tensor_note(obj) : NULL;
     kin_ref ref = seen == NULL ? 0 : rec_ref(r, seen);
     PyErr_Clear();
     Py_XDECREF(seen);

@@ -142,6 +142,10 @@ ask_next(kin_exit *e, kin_link *caller, PyObject *result)
         return result;
     if (result == NULL && resume == KIN_RESUME_FALLBACK && PyErr_ExceptionMatches(PyExc_AttributeError))
         return ask_fallback(e, caller);
+    if (result == Py_NotImplemented && resume == KIN_RESUME_OVERRIDE) {
+        Py_DECREF(result);
+        return PyErr_Format(PyExc_TypeError, "Multiple dispatch failed; all __torch_function__ handlers returned NotImplemented:\n\n  - %S", caller->extra);
+    }
     if (result != Py_NotImplemented || (resume != KIN_RESUME_INPLACE && resume != KIN_RESUME_OPERATOR))
         return result;
     Py_DECREF(result);
@@ -191,6 +195,7 @@ give_result(kin_exit *e, kin_link *caller, PyObject *result)
     case KIN_RESUME_PUSH:
     case KIN_RESUME_FALLBACK:
     case KIN_RESUME_INPLACE:
+    case KIN_RESUME_OVERRIDE:
         kin_frame_push(caller->frame, result);
         if (kin_instr_leaves(in) == KIN_LEAVES_PAIR_EMPTY_LAST)
             kin_frame_push(caller->frame, NULL);

@@ -25,7 +25,7 @@ traits_of_class(PyTypeObject *tp)
         is |= KIN_IS_SEQUENCE;
     if (tp == &PySlice_Type)
         is |= KIN_IS_SLICE;
-    return (uint16_t)(kin_is_tensor_type((PyObject *)tp) ? is | KIN_IS_TENSOR : is);
+    return (uint16_t)(kin_is_class_of_tensors((PyObject *)tp) ? is | KIN_IS_TENSOR : is);
 }
 
 static kin_object

@@ -200,6 +200,15 @@ set_node_place(grapher *x, uint32_t node, const kin_step *s, PyObject *entry)
     return dump_set(entry, "code_line", line);
 }
 
+/* The class of the tensor, where it is another one than torch.Tensor; borrowed. */
+static PyObject *
+class_of_result(const dumper *d, const kin_step *s)
+{
+    kin_ref seen = s->out != 0 && d->t->vals.at[s->out].note != 0 ? d->t->vals.at[s->out].seen : 0;
+    PyObject *cls = seen != 0 ? kin_refs_get(d->refs, seen) : NULL;
+    return cls != NULL && PyType_Check(cls) ? cls : Py_None;
+}
+
 static PyObject *
 describe_node(grapher *x, const kin_step *s, const callee *c, uint32_t node)
 {
@@ -217,6 +226,7 @@ describe_node(grapher *x, const kin_step *s, const callee *c, uint32_t node)
                         || PyDict_SetItemString(entry, "callable", c->callable != NULL ? c->callable : Py_None) < 0
                         || dump_set(entry, "args", PyList_AsTuple(args)) < 0
                         || PyDict_SetItemString(entry, "kwargs", kwargs) < 0
+                        || PyDict_SetItemString(entry, "class", class_of_result(d, s)) < 0
                         || PyDict_SetItemString(entry, "note", note != NULL ? note : Py_None) < 0
                         || dump_set(entry, "name", PyUnicode_FromString(x->g->failed ? "" : kin_graph_text(x->g, x->g->nodes.at[node].name))) < 0))
         status = -1;

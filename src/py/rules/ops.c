@@ -5,6 +5,7 @@
 #include "core/diag/breaks.h"
 #include "py/iterators/iterators.h"
 #include "py/objects/objects.h"
+#include "py/recorder/callables.h"
 #include "py/rules/rules.h"
 #include "py/torchcalls/torchcalls.h"
 
@@ -296,8 +297,10 @@ op_enter_with(rec *r)
         rec_inline(r, &(rec_args){.callee = first, .args = &mgr, .npos = 1, .ndrop = 1}, &exit, 1, KIN_RESUME_PUSH, 0))
         return;
     kin_vid args[2] = {first, mgr};
-    kin_vid out = rec_step_out(r, KIN_STEP_CALL, KIN_STEP_OPAQUE | KIN_STEP_EFFECT, args, 2);
-    rec_forget_contents(r);
+    bool known = c && rec_callable_effects(enter) & KIN_OF_FIRST; /* one that changes itself alone */
+    kin_vid out = rec_step_out(r, KIN_STEP_CALL, (known ? 0u : KIN_STEP_OPAQUE) | KIN_STEP_EFFECT, args, 2);
+    if (!known)
+        rec_forget_contents(r);
     r->skip_expected = true;
     rec_drop(r, 1);
     rec_push(r, exit);

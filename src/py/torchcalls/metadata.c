@@ -39,9 +39,10 @@ bool
 rec_tensor_attr(rec *r, kin_vid base, PyObject *descr, PyObject *name, attr_result *out)
 {
     const char *text = PyUnicode_AsUTF8(name);
-    if (!kin_is_plain_tensor(O(r, base)))
+    if (!rec_reads_as_tensor(O(r, base)))
         return false;
-    unsigned mask = rec_meta_mask(text);
+    r->skip_expected = r->skip_expected || !kin_is_plain_tensor(O(r, base)); /* the default of classes is Python code */
+    unsigned mask = kin_tensor_is_readable(O(r, base), rec_meta_mask(text)) ? rec_meta_mask(text) : 0;
     if (mask & KIN_META_SIZES && rec_open_sizes(r, base) != 0 && rec_size_attr(r, base, text, out))
         return true;
     if (mask != 0 && rec_meta(r, base, mask)) {

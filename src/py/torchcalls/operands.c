@@ -1,5 +1,9 @@
 /* Operands of calls of torch: what is asked of them, so that the call runs no code of the program and its graph has its tensors. */
+#include <string.h>
+
 #include "core/diag/breaks.h"
+#include "py/aten/modes.h"
+#include "py/torchcalls/skip.h"
 #include "py/torchcalls/torchcalls.h"
 
 /* Does torch hand calls with such an operand to Python code? */
@@ -7,6 +11,67 @@ static bool
 overrides_calls(PyTypeObject *type)
 {
     return type != NULL && type->tp_flags & Py_TPFLAGS_HEAPTYPE && _PyType_Lookup(type, REC_STR("__torch_function__")) != NULL;
+}
+
+/* None, or torch's own: C functions say that there is none. */
+static bool
+is_of_torch(PyObject *func)
+{
+    PyObject *module = func != NULL && PyFunction_Check(func) ? ((PyFunctionObject *)func)->func_module : NULL;
+    if (func == NULL || PyCFunction_Check(func))
+        return true;
+    return module != NULL && PyUnicode_Check(module) && strncmp(PyUnicode_AsUTF8(module), "torch.", 6) == 0;
+}
+
+/* What the class has under the name, without the class method around it; borrowed. */
+static PyObject *
+hook_of(PyTypeObject *type, PyObject *name)
+{
+    PyObject *hook = _PyType_Lookup(type, name), *inner = NULL;
+    if (hook != NULL && (Py_IS_TYPE(hook, &PyClassMethod_Type) || Py_IS_TYPE(hook, &PyStaticMethod_Type)))
+        inner = PyObject_GetAttrString(hook, "__func__");
+    PyErr_Clear();
+    Py_XDECREF(inner); /* the class method holds it */
+    return inner != NULL ? inner : hook;
+}
+
+bool
+rec_is_default_override(PyObject *func)
+{
+    return PyFunction_Check(func) && rec_is_from_module(func, "torch._tensor") &&
+           PyUnicode_CompareWithASCIIString(((PyFunctionObject *)func)->func_name, "__torch_function__") == 0;
+}
+
+rec_tensor_kind
+rec_kind_of_tensor(PyObject *tensor)
+{
+    if (kin_is_plain_tensor(tensor))
+        return REC_TENSOR_PLAIN;
+    PyObject *function = hook_of(Py_TYPE(tensor), REC_STR("__torch_function__")), *dispatch = hook_of(Py_TYPE(tensor), REC_STR("__torch_dispatch__"));
+    if (!is_of_torch(function) && !kin_overrides_off())
+        return REC_TENSOR_OVERRIDES;
+    return is_of_torch(dispatch) ? REC_TENSOR_SUBCLASS : REC_TENSOR_DISPATCHES;
+}
+
+bool
+rec_reads_as_tensor(PyObject *obj)
+{
+    rec_tensor_kind kind = kin_is_tensor(obj) ? rec_kind_of_tensor(obj) : REC_TENSOR_OVERRIDES;
+    return kind == REC_TENSOR_PLAIN || kind == REC_TENSOR_SUBCLASS;
+}
+
+static int
+row_of_tensor(rec *r, kin_vid vid)
+{
+    rec_tensor_kind kind = rec_kind_of_tensor(O(r, vid));
+    if (kind == REC_TENSOR_PLAIN) {
+        rec_need_type(r, vid);
+        return -1;
+    }
+    rec_need_attrs(r, vid);
+    r->skip_expected = true; /* torch's own code for such classes is Python */
+    bool own = kind == REC_TENSOR_OVERRIDES ? !r->overrides_off : kind == REC_TENSOR_DISPATCHES;
+    return own ? KIN_ROW_TENSOR_SUBCLASS : -1;
 }
 
 /* Fixes an operand of a torch call: tensors by type, numbers and the like by value. When it may run user code: the row
@@ -29,10 +94,8 @@ fix_operand(rec *r, kin_vid *vid, int depth)
     }
     if (obj == NULL)
         return -1;
-    if (kin_is_tensor(obj)) {
-        rec_need_type(r, *vid);
-        return kin_is_plain_tensor(obj) ? -1 : KIN_ROW_TENSOR_SUBCLASS;
-    }
+    if (kin_is_tensor(obj))
+        return row_of_tensor(r, *vid);
     bool made_here = r->t->vals.at[*vid].kind == KIN_VAL_STEP && !rec_is_const(r, *vid);
     if (made_here && (PyLong_CheckExact(obj) || PyFloat_CheckExact(obj) || PyComplex_CheckExact(obj) || rec_data_of(r, *vid) != REC_NO_DATA)) {
         rec_need_type(r, *vid); /* a number from data or from outside: it flows into the graph as it comes */

@@ -52,7 +52,7 @@ add_leaves(PyObject *namespace)
     if (plain != NULL && PyDict_Update(plain, dict) == 0)
         while (PyDict_Next(plain, &pos, &key, &value)) {
             const char *name = PyUnicode_AsUTF8(key);
-            if (PyFunction_Check(value) && is_stock_function(value) && name[0] != '_')
+            if (PyFunction_Check(value) && is_stock_function(value) && name[0] != '_' && !rec_is_from_module(value, "torch.overrides"))
                 PySet_Add(torch_state.leaves, value);
         }
     Py_XDECREF(plain);
@@ -160,6 +160,13 @@ is_torch_c(PyObject *obj)
     if (Py_TYPE(obj) == &PyMethodDescr_Type || Py_TYPE(obj) == &PyWrapperDescr_Type)
         return PyType_IsSubtype(torch_state.base, PyDescr_TYPE(obj)) && PyDescr_TYPE(obj) != &PyBaseObject_Type;
     return false;
+}
+
+bool
+rec_is_of_tensors(PyObject *descr)
+{
+    bool is = Py_IS_TYPE(descr, &PyGetSetDescr_Type) || Py_IS_TYPE(descr, &PyMethodDescr_Type);
+    return is && PyType_IsSubtype(torch_state.base, PyDescr_TYPE(descr)) && PyDescr_TYPE(descr) != &PyBaseObject_Type;
 }
 
 bool
@@ -275,7 +282,7 @@ call_metadata(rec *r, const rec_args *a)
     if (Py_TYPE(obj) != &PyMethodDescr_Type && strcmp(name, "__len__") != 0 && !asked)
         return false;
     unsigned mask = rec_meta_mask(name);
-    if ((mask == 0 && !asked) || a->npos == 0 || !kin_is_plain_tensor(O(r, a->args[0])))
+    if ((mask == 0 && !asked) || a->npos == 0 || !rec_reads_as_tensor(O(r, a->args[0])))
         return false;
     if (asked || !kin_tensor_is_readable(O(r, a->args[0]), mask)) { /* asked again, whatever kind it is then */
         rec_need_type(r, a->args[0]);
@@ -286,6 +293,7 @@ call_metadata(rec *r, const rec_args *a)
         if (rec_need_const(r, a->args[i]) == 0)
             return false;
     rec_need_type(r, a->args[0]);
+    r->skip_expected = r->skip_expected || !kin_is_plain_tensor(O(r, a->args[0])); /* the default of classes is Python code */
     if (mask & KIN_META_SIZES && rec_open_sizes(r, a->args[0]) != 0)
         return rec_size_call(r, a);
     if (!rec_meta(r, a->args[0], mask))
@@ -314,24 +322,11 @@ aten_name(PyObject *obj, char *name, size_t size)
     return strlen(name) + 1 < size;
 }
 
+/* The call, or what it is told to call, by its name; its operands are fixed. */
 static void
-call_node(rec *r, const rec_args *given)
+write_node(rec *r, const rec_args *given, kin_vid *fixed, const char *name)
 {
-    kin_vid fixed[256];
-    char buffer[64];
-    const char *name = aten_name(O(r, given->callee), buffer, sizeof buffer) ? buffer : kin_callable_name(O(r, given->callee));
-    uint32_t n = given->npos + given->nkw;
-    if (n > 250) {
-        rec_stop(r, "a torch call with too many arguments");
-        return;
-    }
-    memcpy(fixed, given->args, n * sizeof *given->args);
-    int row = rec_fix_operands(r, fixed, n);
-    if (row >= 0) {
-        rec_call_step(r, given, KIN_STEP_OPAQUE | KIN_STEP_EFFECT, row);
-        return;
-    }
-    row = rec_is_number_of_tensor(r, given) ? KIN_ROW_TENSOR_TO_NUMBER : data_row(name);
+    int row = rec_is_number_of_tensor(r, given) ? KIN_ROW_TENSOR_TO_NUMBER : data_row(name);
     bool leaves = row >= 0; /* what the call returns is not for a graph */
     bool number = row == KIN_ROW_TENSOR_ITEM || row == KIN_ROW_TENSOR_TO_NUMBER || (row == KIN_ROW_TENSOR_TOLIST && rec_holds_integers(O(r, given->args[0])));
     int from = row;
@@ -351,6 +346,65 @@ call_node(rec *r, const rec_args *given)
         r->inplace = true;
         r->meta_epoch++;
     }
+}
+
+/* x.as_subclass(cls): a tensor of that class, as is known without a look at it. */
+static void
+note_class(rec *r, const rec_args *a, const char *name, uint32_t step)
+{
+    PyObject *cls = a->npos == 2 && strcmp(name, "as_subclass") == 0 ? O(r, a->args[1]) : NULL;
+    if (cls != NULL && PyType_Check(cls) && step < r->t->steps.len && r->t->steps.at[step].out != 0)
+        r->info.at[r->t->steps.at[step].out].type = (PyTypeObject *)cls;
+}
+
+static void
+call_node(rec *r, const rec_args *given)
+{
+    kin_vid fixed[256];
+    char buffer[64];
+    const char *name = aten_name(O(r, given->callee), buffer, sizeof buffer) ? buffer : kin_callable_name(O(r, given->callee));
+    uint32_t n = given->npos + given->nkw;
+    if (n > 250) {
+        rec_stop(r, "a torch call with too many arguments");
+        return;
+    }
+    memcpy(fixed, given->args, n * sizeof *given->args);
+    r->overrides_off = strcmp(name, "as_subclass") == 0;
+    int row = rec_fix_operands(r, fixed, n);
+    r->overrides_off = false;
+    uint32_t step = r->t->steps.len;
+    if (row >= 0)
+        rec_call_step(r, given, KIN_STEP_OPAQUE | KIN_STEP_EFFECT, row);
+    else
+        write_node(r, given, fixed, name);
+    note_class(r, given, name, step);
+}
+
+/* torch.Tensor.__torch_function__(cls, func, types, args, kwargs), which classes leave their calls to: the call itself, on tensors as they come, with a
+ * result of the class. */
+static bool
+call_default_override(rec *r, const rec_args *a)
+{
+    kin_vid fixed[5];
+    PyObject *func = a->npos > 3 && a->npos <= 5 && a->nkw == 0 ? O(r, a->args[1]) : NULL;
+    if (func == NULL || !rec_is_default_override(O(r, a->callee)) || !rec_is_torch_callable(func))
+        return false;
+    if (!rec_is_const(r, a->args[1]))
+        rec_fact(r, KIN_FACT_ID, a->args[1], func, 0);
+    memcpy(fixed, a->args, a->npos * sizeof *fixed);
+    fixed[1] = rec_const(r, func);
+    r->overrides_off = true;
+    int row = rec_fix_operands(r, fixed, a->npos);
+    r->overrides_off = false;
+    rec_args known = rec_args_to(a, rec_const(r, O(r, a->callee)));
+    if (row >= 0)
+        rec_call_step(r, &known, KIN_STEP_OPAQUE | KIN_STEP_EFFECT, row);
+    else if (rec_meta_mask(kin_callable_name(func)) != 0)
+        rec_call_step(r, &known, 0, -1);
+    else
+        write_node(r, &known, fixed, kin_callable_name(func));
+    r->skip_expected = true;
+    return true;
 }
 
 static bool
@@ -598,6 +652,8 @@ rec_call_torch(rec *r, const rec_args *a)
     }
     if (is_torch_c(obj))
         return rec_is_const(r, a->callee) && call_torch_c(r, a);
+    if (call_default_override(r, a))
+        return true;
     if (is_autograd_apply(obj)) {
         call_operator(r, a);
         return true;

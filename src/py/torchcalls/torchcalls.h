@@ -34,12 +34,24 @@ bool rec_meta_is_asked(const char *name);
 bool rec_tensor_attr(rec *r, kin_vid base, PyObject *descr, PyObject *name, attr_result *out);
 
 /* ---- operands.c ---- */
+/* What torch does with calls that are handed a tensor of that class. */
+typedef enum {
+    REC_TENSOR_PLAIN,
+    REC_TENSOR_SUBCLASS,  /* what it does with others, or code of torch's own for such classes; results are of the class */
+    REC_TENSOR_OVERRIDES, /* the program's own __torch_function__ takes them over */
+    REC_TENSOR_DISPATCHES /* the program's own __torch_dispatch__ does what they do */
+} rec_tensor_kind;
+rec_tensor_kind rec_kind_of_tensor(PyObject *tensor);
+bool rec_reads_as_tensor(PyObject *obj);               /* PLAIN or SUBCLASS: metadata are what lies in the tensor's words */
+bool rec_is_default_override(PyObject *func);          /* torch.Tensor.__torch_function__ */
+
 /* Fixes the operands of a torch call or operator: the first row that is found, -1 when the call runs no user code. */
 int rec_fix_operands(rec *r, kin_vid *args, uint32_t n);
 
 /* ---- torch.c ---- */
 kin_status rec_torch_init(void);
 bool rec_is_torch_leaf(PyObject *func); /* a function in Python that is one node of the call graph */
+bool rec_is_of_tensors(PyObject *descr); /* an attribute or a method that all tensors have */
 bool rec_is_torch_callable(PyObject *callee);
 /* A call of something in torch: true when recorded. */
 bool rec_call_torch(rec *r, const rec_args *a);

@@ -364,10 +364,10 @@ kin_grad_enabled(void)
     return false;
 }
 
-bool kin_is_tensor_type(PyObject *type);
+bool kin_is_class_of_tensors(PyObject *type);
 
 bool
-kin_is_tensor_type(PyObject *type)
+kin_is_class_of_tensors(PyObject *type)
 {
     return false;
 }
