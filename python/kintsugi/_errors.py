@@ -10,6 +10,11 @@ from . import _messages
 _class = None
 
 
+class CommandError(Exception):
+    """A command cannot do its work: the text says to the user of the command line why, and what to do."""
+
+
+
 def _make_class():
     from torch._dynamo.exc import Unsupported as StockUnsupported
 

@@ -26,7 +26,7 @@ def _row(place, version):
     recording, graph, part, parts = place
     return {"recording": recording, "graph": graph, "part": part, "parts": parts,
             "compiled": version["compiled"], "reason": version["reason"],
-            "settled": version.get("settled", True), "native_calls": version.get("native", 0), "library_calls": version.get("extern", 0),
+            "settled": version.get("settled", True), "as_fast": version.get("as_fast", False), "native_calls": version.get("native", 0), "library_calls": version.get("extern", 0),
             "kernels": version.get("kernels", 0), "launches": version.get("runs", 0),
             "compile_ms": version.get("total_ns", 0.0) / 1e6, "not_fused": _fold((version.get("not_fused") or "").splitlines()),
             "launch_us": version.get("launch_ns", 0.0) / 1e3, "steps_us": version.get("steps_ns", 0.0) / 1e3,

@@ -20,7 +20,8 @@ import os
 import runpy
 import sys
 
-from .commands import bisect, check, debug, explain, report, summary, validate
+from ._errors import CommandError
+from .commands import at_least, bisect, check, check_outputs, debug, explain, report, summary, validate
 
 
 def main(argv=None):
@@ -63,9 +64,16 @@ def main(argv=None):
     if options.command == "run":
         return command(options)
     try:
+        check_outputs(options)
         status = command(options)
         sys.stdout.flush()
         return status
+    except CommandError as error:
+        sys.stderr.write(f"kintsugi: {options.command}: {error}\n")
+        return 2
+    except KeyboardInterrupt:
+        sys.stderr.write(f"kintsugi: {options.command}: interrupted\n")
+        return 130
     except BrokenPipeError:  # `python -m kintsugi breaks | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
@@ -90,8 +98,8 @@ def _add_bench(commands):
     bench.add_argument("--quick", action="store_true", help="half a second for each row, no processes for first calls")
     bench.add_argument("--no-stock", action="store_true", help="leave stock torch.compile out (it takes most of the time)")
     bench.add_argument("--no-first", action="store_true", help="no processes for first calls")
-    bench.add_argument("--seconds", type=float, default=None, help="time for each row's steady state (3)")
-    bench.add_argument("--threads", type=int, default=None, help="threads of PyTorch (its own choice by default)")
+    bench.add_argument("--seconds", type=at_least(0.01, float), default=None, help="time for each row's steady state (3)")
+    bench.add_argument("--threads", type=at_least(1), default=None, help="threads of PyTorch (its own choice by default)")
     bench.add_argument("--timeout", type=float, default=240.0, help="seconds that one process may take (240)")
     bench.add_argument("--minutes", type=float, default=None, help="after so many, rows that are left are not measured")
     bench.add_argument("--mkl-fast-path", action="store_true", help="load a library first with which MKL takes the code it keeps for Intel's "

@@ -212,7 +212,7 @@ def run(names=(), seconds=0.3):
             for _ in range(3):
                 first(*args)
         found = diagnose(session.functions[0], seconds=seconds)
-        with torch.no_grad(), observe.quiet():
+        with torch.no_grad(), screen.quiet():
             ways = {"broken": lambda: first(*args), "fixed": lambda: second(*args)}
             for way in ways.values():
                 timing.warm(way, [kintsugi._api.engine_of(first), kintsugi._api.engine_of(second)])

@@ -62,7 +62,7 @@ def test_quiet_on_reruns(check):
     assert check(PROGRAM, "--update")[0] == 0
     for _ in range(5):
         status, out = check(PROGRAM)
-        assert (status, out.out) == (0, "nothing is worse: 1 compiled functions, 0 graph breaks\n")
+        assert (status, out.out) == (0, "nothing is worse: 1 compiled function, 0 graph breaks\n")
 
 
 @pytest.mark.parametrize("name", WORSE)

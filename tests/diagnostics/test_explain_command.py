@@ -52,7 +52,7 @@ def test_a_function_with_its_inputs(explain):
 
 
 @pytest.mark.parametrize("target, text", [
-    ("nothing.py", "no such script"), ("script.py:missing", "has no 'missing'"), ("no.such.module:f", "No module named"),
+    ("nothing.py", "no such script"), ("script.py:missing", "has no 'missing'"), ("no.such.module:f", "no module named"),
     ("script", "expected a script")])
 def test_targets_that_are_none(explain, target, text):
     status, _, out = explain(programs.ORIGIN, target=target)

@@ -28,6 +28,13 @@ CASES = {
     "tolist": ("TENSOR_TOLIST", "    x = sum(y.tolist()) + x", "    x = y.sum() + x"),
     "equal": ("DATA_DEPENDENT_OP", "    same = torch.equal(x, y)", "    same = (x == y).all()"),
     "assert": ("DATA_DEPENDENT_ASSERT", "    assert (x < 9).all(), 'large'", "    torch._assert_async((x < 9).all(), 'large')"),
+    "assert not": ("DATA_DEPENDENT_ASSERT", "    assert not (x > 9).any(), 'large'", "    torch._assert_async(torch.logical_not((x > 9).any()), 'large')"),
+    "assert both": ("DATA_DEPENDENT_ASSERT", "    assert x.max() < 9 and y.max() < 9", "    torch._assert_async((x.max() < 9) & (y.max() < 9), \"assertion failed\")"),
+    "truth of a sum": ("DATA_DEPENDENT_BRANCH", "    if x.sum():\n        x = x * 2", "    x = torch.where(x.sum() != 0, x * 2, x)"),
+    "a flag that is no bool": ("DATA_DEPENDENT_BRANCH", "    k = 2\n    if k and x.sum() > 0:  # n > 0\n        x = x * 2", "    if k:\n        x = torch.where(x.sum() > 0, x * 2, x)"),
+    "int cuts": ("TENSOR_TO_NUMBER", "    x = x * int(y.max() + 0.7)", "    x = x * (y.max() + 0.7).long()"),
+    "int decides": ("TENSOR_TO_NUMBER", "    if int(y.max() + 0.7) == 3:\n        x = x * 2", "    x = torch.where((y.max() + 0.7).long() == 3, x * 2, x)"),
+    "sorted by NumPy": ("TENSOR_NUMPY", "    x = torch.as_tensor(np.sort(x.numpy()))", "    x = torch.as_tensor(torch.sort(x).values)"),
     "graph_break": ("EXPLICIT_BREAK", "    torch._dynamo.graph_break()", None),
     "numpy": ("TENSOR_NUMPY", "    x = torch.as_tensor(np.cumsum(x.numpy(), 0))", "    x = torch.as_tensor(torch.cumsum(x, 0))"),
 }
@@ -64,6 +71,35 @@ def test_a_fix_computes_the_same(tmp_path, name):
     "    if x.sum() > 0:\n        return x, x\n    return x, y"])
 def test_code_of_another_shape_gets_no_patch(tmp_path, code):
     assert _fit(tmp_path, "DATA_DEPENDENT_BRANCH", code)[1] is None
+
+
+@pytest.mark.parametrize("why, code", [
+    ("DATA_DEPENDENT_BRANCH", "    if x.sum() > 0:\n        z = x * 2"),                                     # z does not exist on the other side
+    ("DATA_DEPENDENT_BRANCH", "    try:\n        if x.sum() > 0: raise KeyError('x')  # n > 0\n    except KeyError: x = x / 2"),
+    ("DATA_DEPENDENT_ASSERT", "    try:\n      assert x.sum() > 0  # n > 0\n    except AssertionError: x = -x"),
+    ("DATA_DEPENDENT_BRANCH", "    if x.sum() > 0:\n        return 1\n    return 0"),
+    ("DATA_DEPENDENT_BRANCH", "    n = 1 if x.sum() > 0 else 2\n    x = x[:n]"),
+    ("DATA_DEPENDENT_BRANCH", "    x = x + torch.rand(3) if x.sum() > 0 else x"),                          # draws random numbers either way
+    ("DATA_DEPENDENT_BRANCH", "    x = x.mul_(2) if x.sum() > 0 else x"),
+    ("DATA_DEPENDENT_BRANCH", "    if x.sum() > 0 or len(y):\n        x = x * 2"),
+    ("TENSOR_ITEM", "    return x.sum().item()"),
+    ("TENSOR_ITEM", "    n = x.argmax().item()\n    x = x[:n]"),
+    ("TENSOR_TO_NUMBER", "    n = int(x.max())\n    x = torch.zeros(n)"),
+    ("TENSOR_NUMPY", "    x = torch.as_tensor(np.std(x.numpy()))"),                                       # torch.std divides by n - 1
+    ("TENSOR_NUMPY", "    x = torch.as_tensor(np.median(x.numpy()))")])
+def test_a_fix_that_would_change_results_is_not_offered(tmp_path, why, code):
+    assert _fit(tmp_path, why, code)[1] is None
+
+
+def test_what_is_to_be_known_about_both_sides_is_told(tmp_path):
+    assert "gradients NaN" in _fit(tmp_path, "DATA_DEPENDENT_BRANCH", "    if x.min() > 0:\n        x = x.sqrt()")[1].caution
+    assert "`helper` is then called every time" in _fit(tmp_path, "DATA_DEPENDENT_BRANCH", "    if x.min() > 0:\n        x = helper(x)")[1].caution
+
+
+def test_a_break_that_is_all_of_a_body_leaves_pass(tmp_path):
+    path, patch = _fit(tmp_path, "EXPLICIT_BREAK", "    if y is not None:\n        torch._dynamo.graph_break()  # n > 0")
+    compile(patch.apply(path.read_text()), "fixed.py", "exec")
+    assert patch.lines == ["        pass"]
 
 
 def test_an_item_that_an_effect_depends_on_gets_no_patch(tmp_path):

@@ -63,7 +63,7 @@ PATTERNS = {
     'or': ('if x.sum() > 0 or y.sum() > 0:  #>\n    x = x * 2', 'DATA_DEPENDENT_BRANCH', 'x = torch.where((x.sum() > 0) | (y.sum() > 0), x * 2, x)'),
     'elif': ('if x.sum() > 9:  #>\n    x = x * 2\nelif x.sum() > 0:\n    x = x + 1', 'DATA_DEPENDENT_BRANCH', None),
     'and with a Python number': ('n = 3\nif n > 2 and x.sum() > 0:  #>\n    x = x * 2', 'DATA_DEPENDENT_BRANCH', 'x = torch.where((n > 2) & (x.sum() > 0), x * 2, x)'),
-    'and with a flag': ('train = True\nif x.sum() > 0 and train:  #>\n    x = x * 2', 'DATA_DEPENDENT_BRANCH', 'x = torch.where((x.sum() > 0) & train, x * 2, x)'),
+    'and with a flag': ('train = True\nif x.sum() > 0 and train:  #>\n    x = x * 2', 'DATA_DEPENDENT_BRANCH', 'if train:'),
     'is not None and': ('z = y\nif z is not None and x.sum() > 0:  #>\n    x = x * 2', 'DATA_DEPENDENT_BRANCH', 'if z is not None:'),
     'pass else': ('if x.sum() > 9:  #>\n    pass\nelse:\n    x = x * 2', 'DATA_DEPENDENT_BRANCH', 'x = torch.where(x.sum() > 9, x, x * 2)'),
     'chain of comparisons': ('if 0 < x.sum() < 10:  #>\n    x = x * 2', 'DATA_DEPENDENT_BRANCH', 'x = torch.where((0 < x.sum()) & (x.sum() < 10), x * 2, x)'),

@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 
+from .._errors import CommandError
 from ..diagnose import child
 
 FIRST = 6          # calls that count as first ones, at least
@@ -19,8 +20,8 @@ CERTAIN = 0.02     # difference from which there is a verdict, if the quartiles 
 CHUNK = 0.2        # seconds of measuring, between which two processes change
 
 
-class BenchError(Exception):
-    """Its text is for the user."""
+class BenchError(CommandError):
+    """It cannot be measured."""
 
 
 def is_target(names):
@@ -41,10 +42,13 @@ class Subject:
 
     def prepare(self, engines, ready=False):
         """First calls of each engine, timed. `ready`: the program has called the compiled function before."""
-        from ..diagnose import observe
+        from ..diagnose import observe, screen
 
-        with observe.quiet(), self.call.modes():
-            wanted = self._result(self.fn)
+        with screen.quiet(), self.call.modes():
+            try:
+                wanted = self._result(self.fn)
+            except Exception as error:
+                raise BenchError(f"a call of {self.name} ended with {observe.describe_end(error)}") from error
             eager = self.ways["eager"] = self._way(self.fn)
             plain = min(_seconds(eager) for _ in range(5))
             for engine in engines:
@@ -82,15 +86,19 @@ class Subject:
 
     def _result(self, fn):
         import torch
+        from torch.utils import _pytree
+
+        from ..diagnose import state
 
         args, kwargs = self.call.copy()
-        torch.manual_seed(0)
-        return fn(*args, **kwargs)
+        with state.unchanged(self.fn, args, kwargs):
+            state.seed()
+            return [leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf for leaf in _pytree.tree_leaves(fn(*args, **kwargs))]
 
     def sample(self, seconds):
-        from ..diagnose import observe, timing
+        from ..diagnose import screen, timing
 
-        with observe.quiet(), self.call.modes():
+        with screen.quiet(), self.call.modes():
             return {name: times.samples for name, times in timing.turns(self.ways, seconds, least=3).items()}
 
     def kept(self):
@@ -125,14 +133,12 @@ def _seconds(call):
 
 def _difference(wanted, got):
     """Largest difference relative to the largest element of eager's result; None: they cannot be compared."""
-    from torch.utils import _pytree
     import torch
 
-    a, b = (_pytree.tree_leaves(value) for value in (wanted, got))
-    if len(a) != len(b):
+    if len(wanted) != len(got):
         return None
     worst = 0.0
-    for x, y in zip(a, b):
+    for x, y in zip(wanted, got):
         if isinstance(x, torch.Tensor) and x.layout is torch.strided and x.numel() and x.is_floating_point():
             scale = x.detach().abs().max().item() or 1.0
             worst = max(worst, (x.detach() - y.detach()).abs().max().item() / scale)
@@ -143,7 +149,7 @@ def _difference(wanted, got):
 
 def subjects(target, arguments, inputs, engines):
     """Functions of a target, ready to be measured."""
-    from ..diagnose import observe
+    from ..diagnose import observe, screen
 
     if observe.split_target(target)[1] is not None:
         with _served():
@@ -151,13 +157,13 @@ def subjects(target, arguments, inputs, engines):
         inner = _inner(fn)
         made = [Subject(fn.__name__ if hasattr(fn, "__name__") else type(fn).__name__, inner.fn if inner else fn, None, call)]
     else:
-        with observe.Session() as session, observe.quiet():
+        with observe.Session() as session, screen.quiet():
             status = observe.run_script(target, arguments)
         if isinstance(status, Exception):
             raise BenchError(f"the script ended with {observe.describe_end(status)}")
         made = [Subject(found.name, found.compiled.fn, found.compiled, found.calls[-1]) for found in session.functions]
         if not made:
-            raise BenchError(f"{target} calls no function that torch.compile or kintsugi.compile returned; name one: {target}:function")
+            raise BenchError(observe.NOTHING.format(target))
     for subject in made:
         subject.prepare(engines)
     return made
@@ -216,17 +222,20 @@ def merge(into, samples, prefix=""):
             into.setdefault(name, {}).setdefault(prefix + engine, []).extend(values)
 
 
-def measure(target, *, arguments=(), inputs=None, stock=False, seconds=3.0, against=None):
+def measure(target, *, arguments=(), inputs=None, stock=False, seconds=3.0, against=None, tell=lambda text: None):
     """{function: {"times": {way: samples}, "first", "errors", "difference", "kept_bytes"}}; ways "before eager", ... are the revision's."""
     if against is not None and not against.startswith("git:"):
         raise BenchError(f"--against {against}: expected git: and a revision, such as git:HEAD~1")
     with contextlib.ExitStack() as stack:
         other = None
         if against is not None:
+            tell(f"running {against[4:]}")
             folder = lay_out(against[4:], stack.enter_context(tempfile.TemporaryDirectory()))
             other = stack.enter_context(child.Child("from kintsugi.bench import own; own.serve()", "the earlier revision", folder))
             other.ask({"target": target, "arguments": list(arguments), "inputs": inputs})
+        tell(f"running {target}")
         made = subjects(target, arguments, inputs, ["stock", "kintsugi"] if stock else ["kintsugi"])
+        tell(f"measuring {', '.join(subject.name for subject in made)}, {seconds * len(made):.0f} s")
         samples, stop = {}, time.perf_counter() + seconds * len(made)
         while not samples or time.perf_counter() < stop:
             merge(samples, {subject.name: subject.sample(CHUNK if other else seconds) for subject in made})
@@ -315,14 +324,11 @@ def _show(name, row, ways):
 
 
 def main(options):
-    from ..diagnose import observe
+    from ..diagnose import screen
 
-    try:
+    with screen.progress() as tell:
         found = measure(options.models[0], arguments=getattr(options, "args", None) or (), inputs=options.inputs, stock=options.stock,
-                        seconds=options.seconds or (0.5 if options.quick else 3.0), against=options.against)
-    except (BenchError, child.ChildError, observe.TargetError) as error:
-        sys.stderr.write(f"kintsugi: bench: {error}\n")
-        return 2
+                        seconds=options.seconds or (0.5 if options.quick else 3.0), against=options.against, tell=tell)
     described = {name: describe(row) for name, row in found.items()}
     if options.json:
         with open(options.json, "w") as file:

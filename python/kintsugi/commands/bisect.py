@@ -4,7 +4,6 @@ The program is validated (`kintsugi validate`); for each graph that differs, wha
 """
 
 import json
-import sys
 
 from . import validate
 
@@ -18,20 +17,18 @@ def add(commands):
 
 def run(options):
     from kintsugi import _logs
-    from kintsugi.diagnose import observe
+    from kintsugi.diagnose import screen
     from kintsugi.diagnose.show import count
 
     seen = max((event["seq"] for event in _logs.events()), default=-1)
-    try:
-        functions, differences = validate.validate(options.target, options.args, inputs=options.inputs, launches=options.launches)
-    except observe.TargetError as error:
-        sys.stderr.write(f"kintsugi: bisect: {error}\n")
-        return 2
-    found = bisect(functions, differences, options.all)
+    with screen.progress() as tell:
+        functions, differences = validate.validate(options.target, options.args, inputs=options.inputs, launches=options.launches, tell=tell)
+        tell("running what each pass of the compiler left")
+        found = bisect(functions, differences, options.all)
     names = {name for one in functions for name in one.names}
     bugs = [event for event in _logs.events() if event["event"] == "bug" and event["seq"] > seen and event.get("name") in names]
     for difference in differences:
-        validate.tell(difference)
+        validate.tell_of(difference)
     for one in found:
         _tell(one)
     for event in bugs:

@@ -6,9 +6,9 @@ the values of results within a tolerance. Times are not. Exit status 0: nothing 
 
 import json
 import os
-import sys
 
-from . import add_target
+from .._errors import CommandError
+from . import add_target, at_least
 
 
 def add(commands):
@@ -16,30 +16,26 @@ def add(commands):
     parser.add_argument("--baseline", metavar="FILE", help="what is expected, written by --update")
     parser.add_argument("--update", action="store_true", help="write FILE anew with what is found now")
     parser.add_argument("--fullgraph", action="store_true", help="any graph break is an error, as --max-breaks 0")
-    parser.add_argument("--max-breaks", type=int, metavar="N", help="graph breaks of a function that are accepted")
+    parser.add_argument("--max-breaks", type=at_least(0), metavar="N", help="graph breaks of a function that are accepted")
     parser.add_argument("--strict-breaks", action="store_true", help="print, logging, ... count as graph breaks")
-    parser.add_argument("--tolerance", type=float, default=1e-4, help="relative difference of results that is accepted (1e-4)")
+    parser.add_argument("--tolerance", type=at_least(0.0, float), default=1e-4, help="relative difference of results that is accepted (1e-4)")
     parser.add_argument("--annotations", choices=("github", "none"), help="mark lines for code review (github where GITHUB_ACTIONS is set)")
     add_target(parser)
 
 
 def run(options):
     import kintsugi
-    from kintsugi.diagnose import baseline, observe
+    from kintsugi.diagnose import baseline, observe, screen
 
     if options.baseline is None and options.max_breaks is None and not options.fullgraph:
-        sys.stderr.write("kintsugi: check: nothing to check against: give --baseline FILE, --max-breaks N or --fullgraph\n")
-        return 2
+        raise CommandError("nothing to check against: give --baseline FILE, --max-breaks N or --fullgraph")
     if options.strict_breaks:
         kintsugi.config.strict_breaks = True
-    try:
-        expected = None if options.baseline is None or options.update else baseline.read(options.baseline)
-        found = baseline.take(options.target, options.args, inputs=options.inputs)
-        if expected is None and not found["functions"]:
-            raise baseline.BaselineError(f"{options.target} calls no function that torch.compile or kintsugi.compile returned")
-    except (baseline.BaselineError, observe.TargetError) as error:
-        sys.stderr.write(f"kintsugi: check: {error}\n")
-        return 2
+    expected = None if options.baseline is None or options.update else baseline.read(options.baseline)
+    with screen.progress() as tell:
+        found = baseline.take(options.target, options.args, inputs=options.inputs, tell=tell)
+    if expected is None and not found["functions"]:
+        raise baseline.BaselineError(observe.NOTHING.format(options.target))
     limit = 0 if options.fullgraph else options.max_breaks
     worse, better = baseline.limits(found, limit) if limit is not None else [], []
     if expected is not None:
@@ -69,8 +65,10 @@ def _tell(worse, better, found, options):
 
 
 def _functions(found):
+    from kintsugi.diagnose import show
+
     breaks = sum(one["counters"]["breaks"] for one in found["functions"].values())
-    return f"{len(found['functions'])} compiled functions, {breaks} graph breaks"
+    return f"{show.count(len(found['functions']), 'compiled function')}, {show.count(breaks, 'graph break')}"
 
 
 def _annotation(change):

@@ -6,9 +6,8 @@ work is kept in a folder: the same command goes on where it was left, or shows w
 
 import json
 import os
-import sys
 
-from . import add_target
+from . import add_target, at_least
 
 
 def add(commands):
@@ -16,36 +15,29 @@ def add(commands):
     parser.add_argument("--apply", action="store_true", help="write the fixes that hold to the program's files")
     parser.add_argument("--json", metavar="FILE", help="write all that was found and tried to FILE (-: to the standard output, in place of the text)")
     parser.add_argument("--fullgraph", action="store_true", help="exit status 1 if a graph break is left")
-    parser.add_argument("--max-fixes", type=int, metavar="N", help="fixes that are tried now; the same command tries the next ones")
+    parser.add_argument("--max-fixes", type=at_least(0), metavar="N", help="fixes that are tried now; the same command tries the next ones")
     parser.add_argument("--fresh", action="store_true", help="begin anew, whatever was found before")
     parser.add_argument("--strict-breaks", action="store_true", help="print, logging, ... count as graph breaks")
     parser.add_argument("--repeat", action="store_true", help="call functions again whose calls have effects outside of the process, too")
-    parser.add_argument("--seconds", type=float, default=2.0, help="of measuring (2)")
+    parser.add_argument("--seconds", type=at_least(0.01, float), default=2.0, help="of measuring (2)")
     parser.add_argument("-o", "--output", metavar="DIR", default="kintsugi-debug", help="folder of the state and the patch (kintsugi-debug)")
     add_target(parser)
 
 
 def run(options):
-    from kintsugi.diagnose import child, debug
-
-    from .explain import progress
+    from kintsugi.diagnose import debug, observe, screen
 
     if options.fresh:
         debug.forget(options.output)
     where = options.target.rpartition(":")[0] or options.target
-    if where.endswith(".py") and not os.path.isfile(where):
-        sys.stderr.write(f"kintsugi: debug: no such script: {where!r}\n")
-        return 2
-    with progress() as tell:
+    if where.endswith(".py"):
+        observe.need_script(where)
+    with screen.progress() as tell:
         job = debug.Job(options.target, options.args, options.inputs, strict=options.strict_breaks, repeat=options.repeat, folder=options.output,
                         seconds=options.seconds, tell=tell)
         job.load()
-        try:
-            job.work(options.max_fixes)
-            applied = job.apply() if options.apply and job.record["changed"] else []
-        except (child.ChildError, OSError) as error:
-            sys.stderr.write(f"kintsugi: debug: {error}\n")
-            return 2
+        job.work(options.max_fixes)
+        applied = job.apply() if options.apply and job.record["changed"] else []
     _tell(job, applied, options)
     if not job.record["before"]:
         return 2

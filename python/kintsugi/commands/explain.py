@@ -1,10 +1,9 @@
 """`kintsugi explain script.py | module:fn`: what keeps compiled functions from being faster, what it costs, and what to do about it."""
 
-import contextlib
 import json
 import sys
 
-from . import add_target
+from . import add_target, at_least
 
 
 def add(commands):
@@ -15,7 +14,7 @@ def add(commands):
     parser.add_argument("--all", action="store_true", help="all causes, with all hints")
     parser.add_argument("--no-measure", action="store_true", help="no times and no prices: calls are not repeated")
     parser.add_argument("--repeat", action="store_true", help="measure functions whose calls have effects outside of the process, too")
-    parser.add_argument("--seconds", type=float, default=None, help="of measuring for each variant (0.25)")
+    parser.add_argument("--seconds", type=at_least(0.01, float), default=None, help="of measuring for each variant (0.25)")
     parser.add_argument("--strict-breaks", action="store_true", help="report print, logging, ... as graph breaks")
     add_target(parser, inputs="arguments of module:fn: a function of that module that returns them, or an expression")
 
@@ -26,39 +25,24 @@ def run(options):
 
     if options.strict_breaks:
         kintsugi.config.strict_breaks = True
-    try:
-        status, diagnoses = explain(options.target, options.args, inputs=options.inputs, measure=not options.no_measure, repeat=options.repeat,
-                                    seconds=options.seconds, kernels=options.json is not None)
-    except observe.TargetError as error:
-        sys.stderr.write(f"kintsugi: explain: {error}\n")
-        return 2
-    write(diagnoses, options)
-    if isinstance(status, Exception):
-        sys.stderr.write(f"kintsugi: explain: the script ended with {observe.describe_end(status)}\n")
-        return 1
-    return 0
+    status, diagnoses = explain(options.target, options.args, inputs=options.inputs, measure=not options.no_measure, repeat=options.repeat,
+                                seconds=options.seconds, kernels=options.json is not None)
+    ended = observe.describe_end(status)
+    if diagnoses or not ended:
+        write(diagnoses, options)
+    if ended:
+        sys.stderr.write(f"kintsugi: explain: {options.target} ended with {ended}\n")
+    return 1 if ended else 0
 
 
 def explain(target, arguments=(), *, inputs=None, measure=True, repeat=False, seconds=None, kernels=False):
     """(exit status of the script or its exception, [Diagnosis]). kernels: as of diagnose()."""
-    from kintsugi.diagnose import diagnose, observe, price
+    from kintsugi.diagnose import diagnose, observe, price, screen
 
     status, functions = observe.watch(target, arguments, inputs)
-    with progress() as tell:
+    with screen.progress() as tell:
         return status, [diagnose(found, measure=measure, repeat=repeat, progress=tell, seconds=seconds or price.SECONDS, kernels=kernels)
                         for found in functions]
-
-
-@contextlib.contextmanager
-def progress():
-    """A function that tells what is being done, for what takes longer than a second; nothing in pipes and files."""
-    if not sys.stderr.isatty():
-        yield lambda text: None
-        return
-    from rich.console import Console
-
-    with Console(stderr=True).status("") as status:
-        yield status.update
 
 
 def write(diagnoses, options):

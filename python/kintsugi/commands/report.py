@@ -42,7 +42,7 @@ def run(options):
         path = os.path.join(options.output, "index.html")
         with open(path, "w", encoding="utf-8") as file:
             file.write(text)
-    except (observe.TargetError, read.ReportError, OSError) as error:
+    except OSError as error:
         sys.stderr.write(f"kintsugi: report: {error}\n")
         return 2
     print(f"{path} written ({len(text) / 1e3:.0f} kB)")

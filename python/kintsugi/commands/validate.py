@@ -7,10 +7,7 @@ gradients. The first operation that differs is named with its line.
 import json
 import sys
 
-from . import add_target
-
-
-NOTHING = "{0} calls no function that torch.compile or kintsugi.compile returned; name one: {0}:function"
+from . import add_target, at_least
 
 
 def add(commands):
@@ -28,31 +25,30 @@ def add(commands):
 
 def add_common(parser):
     """Arguments of the commands that validate a program."""
-    parser.add_argument("--launches", type=int, default=3, metavar="N", help="launches of each compiled graph that are compared (3)")
+    parser.add_argument("--launches", type=at_least(1), default=3, metavar="N", help="launches of each compiled graph that are compared (3)")
     add_target(parser)
 
 
 def run(options):
     from kintsugi import _logs
-    from kintsugi.diagnose import observe
+    from kintsugi.diagnose import screen, show
 
     seen = max((event["seq"] for event in _logs.events()), default=-1)
-    try:
+    with screen.progress() as tell:
         if getattr(options, "slow", False):
-            return _write(options, *slowdowns(options.target, options.args, inputs=options.inputs))
-        functions, found = validate(options.target, options.args, inputs=options.inputs, launches=options.launches)
-        if options.command == "minify":
-            found += failures(functions, seen)
-    except observe.TargetError as error:
-        sys.stderr.write(f"kintsugi: {options.command}: {error}\n")
-        return 2
+            functions, found = slowdowns(options.target, options.args, inputs=options.inputs, tell=tell)
+        else:
+            functions, found = validate(options.target, options.args, inputs=options.inputs, launches=options.launches, tell=tell)
+            if options.command == "minify":
+                tell("looking for a smaller program")
+                found += failures(functions, seen)
     for difference in found:
-        tell(difference)
-    if not found:
-        from kintsugi.diagnose.show import count
-
-        print(f"compiled code gives what eager does: {count(len(functions), 'function')}, "
-              f"{count(sum(one.launches for one in functions), 'compiled graph')} compared")
+        tell_of(difference)
+    if not found and getattr(options, "slow", False):
+        print("no graph takes longer compiled than eager")
+    elif not found:
+        print(f"compiled code gives what eager does: {show.count(len(functions), 'function')}, "
+              f"{show.count(sum(one.launches for one in functions), 'compiled graph')} compared")
     return _write(options, functions, found)
 
 
@@ -73,7 +69,7 @@ def _write(options, functions, found):
     return 1 if found else 0
 
 
-def tell(found):
+def tell_of(found):
     from kintsugi.diagnose import show
 
     where = f"graph {found.graph}" if found.graph else "a call as a whole"
@@ -87,37 +83,27 @@ def tell(found):
               "kintsugi.compile(..., options={'kernels': False}) for this function")
 
 
-def validate(target, arguments=(), *, inputs=None, launches=3):
+def validate(target, arguments=(), *, inputs=None, launches=3, tell=lambda text: None):
     """([observed functions], [Difference])."""
     from kintsugi import _api
-    from kintsugi._config import config
     from kintsugi.diagnose import differ, observe, price
 
     engine = _api.start_engine()
-    before = {name: engine.options()[name] for name in ("trials", "validate")}
-    engine.set_option("trials", 0)  # each compiled graph is used, also if it is slower
-    engine.set_option("validate", launches)
-    try:
-        with config.patch(step_aside=False, async_compile=False):
-            status, functions = observe.watch(target, arguments, inputs)
-            if isinstance(status, Exception):
-                raise observe.TargetError(f"the script ended with {observe.describe_end(status)}")
-            if not functions:
-                raise observe.TargetError(NOTHING.format(target))
-            found = []
-            for one in functions:
-                dumps = [engine.dump(entry) for entry in one.compiled.entries()]
-                again = one.calls and not price.find_obstacle(dumps)
-                text = _call_again(one, launches) if again else ""
-                one.launches = sum(bool(row["compiled"]) for row in _rows(engine, one))
-                graphs = _differences(one)
-                found += [differ.locate(one, graph, what) for graph, what in graphs.items()]
-                if text and not graphs:
-                    found.append(differ.locate(one, 0, text))
-            return functions, found
-    finally:
-        for name, value in before.items():
-            engine.set_option(name, value)
+    with observe.same_each_time(target, arguments, inputs, validate=launches) as functions:
+        if not functions:
+            raise observe.TargetError(observe.NOTHING.format(target))
+        found = []
+        for one in functions:
+            tell(f"{one.name}: comparing further calls with eager ones")
+            dumps = [engine.dump(entry) for entry in one.compiled.entries()]
+            again = one.calls and not price.find_obstacle(dumps)
+            text = _call_again(one, launches) if again else ""
+            one.launches = sum(bool(row["compiled"]) for row in _rows(engine, one))
+            graphs = _differences(one) or ({0: text} if text else {})
+            for graph, what in graphs.items():
+                tell(f"{one.name}: {what}; looking for the operation")
+                found.append(differ.locate(one, graph, what))
+        return functions, found
 
 
 def failures(functions, seen):
@@ -129,33 +115,31 @@ def failures(functions, seen):
     return [differ.locate(one, graph, text, differ.fails) for one in functions for graph, text in differ.failures(engine, one.compiled, seen)[:1]]
 
 
-def slowdowns(target, arguments=(), *, inputs=None):
+def slowdowns(target, arguments=(), *, inputs=None, tell=lambda text: None):
     """([observed functions], [Difference]) of functions whose calls take longer compiled."""
     from kintsugi.diagnose import differ, observe
 
     status, functions = observe.watch(target, arguments, inputs)
-    if isinstance(status, Exception):
-        raise observe.TargetError(f"the script ended with {observe.describe_end(status)}")
+    if observe.describe_end(status):
+        raise observe.TargetError(f"{target} ended with {observe.describe_end(status)}")
     if not functions:
-        raise observe.TargetError(NOTHING.format(target))
+        raise observe.TargetError(observe.NOTHING.format(target))
+    tell("measuring graphs compiled and eagerly")
     found = [differ.locate(one, 0, "calls that take longer compiled", differ.slower) for one in functions]
-    found = [one for one in found if one.operation]
-    for one in found:
-        tell(one)
-    if not found:
-        print("no graph takes longer compiled than eager")
-    return functions, found
+    return functions, [one for one in found if one.operation]
 
 
 def _call_again(one, launches):
     """Further calls until each graph was compared, then the call as a whole."""
-    from kintsugi.diagnose import differ, observe
+    from kintsugi.diagnose import differ, screen, state
 
+    call = one.calls[-1]
     try:
-        with observe.quiet(), one.calls[-1].modes():
+        with screen.quiet(), call.modes(), state.unchanged(one.compiled.fn, call.args, call.kwargs) as kept:
             for _ in range(launches + 1):
-                args, kwargs = one.calls[-1].copy()
+                args, kwargs = call.copy()
                 one.compiled(*args, **kwargs)
+                kept.restore()
         return differ.whole_call(one)
     except Exception as error:
         return _raised(one, error)
@@ -163,10 +147,10 @@ def _call_again(one, launches):
 
 def _raised(one, error):
     """Does eager raise the same? Then it is the program's own."""
-    from kintsugi.diagnose import observe
+    from kintsugi.diagnose import screen
 
     try:
-        with observe.quiet(), one.calls[-1].modes():
+        with screen.quiet(), one.calls[-1].modes():
             args, kwargs = one.calls[-1].copy()
             one.compiled.fn(*args, **kwargs)
     except Exception:

@@ -7,7 +7,7 @@ import dataclasses
 
 from .. import _api, _kernels
 from . import causes as _causes
-from . import anatomy, fixes, observe, price, recompiles
+from . import anatomy, fixes, price, recompiles, screen
 
 
 @dataclasses.dataclass
@@ -109,7 +109,7 @@ def _kernels_of(observed, verdict):
     if not verdict.compiled:
         return anatomy.graphs(engine, observed.compiled), None
     try:
-        with observe.quiet():
+        with screen.quiet():
             return anatomy.profile(engine, observed), anatomy.limits()
     except Exception:  # the user's code may raise anything
         return anatomy.graphs(engine, observed.compiled), None

@@ -3,20 +3,20 @@
 import dataclasses
 import json
 import os
-import random
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from .. import _api, _kernels
-from .._config import config
+from .._errors import CommandError
 from . import causes as _causes
-from . import observe, price, recompiles
+from . import observe, price, recompiles, screen, state
 
 VERSION = 1
 
 
-class BaselineError(Exception):
-    """Its text is for the user."""
+class BaselineError(CommandError):
+    """A file that is no baseline, or a program that cannot be compared with one."""
 
 
 @dataclasses.dataclass
@@ -55,27 +55,14 @@ def write(path, found):
     os.replace(f"{path}.part", path)
 
 
-def take(target, arguments=(), *, inputs=None):
-    """Runs the target with the same random numbers each time and without decisions that depend on the clock."""
-    engine = _api.start_engine()
-    trials = engine.options()["trials"]
-    torch.manual_seed(0)
-    random.seed(0)
-    engine.set_option("trials", 0)  # code is used as it is made, never compared
-    try:
-        with config.patch(step_aside=False, async_compile=False):
-            status, functions = observe.watch(target, arguments, inputs)
-            if isinstance(status, Exception):
-                raise BaselineError(f"the script ended with {observe.describe_end(status)}")
-            if status not in (0, None):
-                raise BaselineError(f"the script ended with exit status {status}")
-            return {"version": VERSION, "torch": torch.__version__, "functions": _describe_all(functions)}
-    finally:
-        engine.set_option("trials", trials)
-
-
-def _describe_all(functions):
-    return {name: describe(one) for name, one in zip(observe.unique_names(functions), functions)}
+def take(target, arguments=(), *, inputs=None, tell=lambda text: None):
+    """What the target is made of now."""
+    with observe.same_each_time(target, arguments, inputs) as functions:
+        found = {}
+        for name, one in zip(observe.unique_names(functions), functions):
+            tell(f"{name}: calling it again")
+            found[name] = describe(one)
+        return {"version": VERSION, "torch": torch.__version__, "functions": found}
 
 
 def describe(observed, results=True):
@@ -124,16 +111,15 @@ def _results(observed, dumps):
         return None
     call = observed.calls[-1]
     try:
-        with observe.quiet(), call.modes():
+        with screen.quiet(), call.modes(), state.unchanged(observed.compiled.fn, call.args, call.kwargs) as kept:
             for _ in range(2):
-                torch.manual_seed(0)
+                kept.restore()
+                state.seed()
                 args, kwargs = call.copy()
                 value = observed.compiled(*args, **kwargs)
+            return [_summary(leaf) for leaf in tree_leaves(value)]
     except Exception as error:
         return [f"raised {type(error).__name__}"]
-    from torch.utils import _pytree
-
-    return [_summary(leaf) for leaf in _pytree.tree_leaves(value)]
 
 
 def _summary(leaf):

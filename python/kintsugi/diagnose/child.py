@@ -5,9 +5,11 @@ import os
 import subprocess
 import sys
 
+from .._errors import CommandError
 
-class ChildError(Exception):
-    """Its text is for the user."""
+
+class ChildError(CommandError):
+    """The process ended, or could not do what it was asked."""
 
 
 class Child:
@@ -31,7 +33,7 @@ class Child:
             raise ChildError(f"{self.what} ended with status {self.process.wait()}")
         found = json.loads(answer)
         if isinstance(found, dict) and "error" in found:
-            raise ChildError(f"{self.what}: {found['error']}")
+            raise ChildError(found["error"] if found.get("told") else f"{self.what}: {found['error']}")
         return found
 
     def close(self):
@@ -63,6 +65,8 @@ def serve(answer):
     for line in tasks:
         try:
             text = json.dumps(answer(json.loads(line)), default=str)
+        except CommandError as error:
+            text = json.dumps({"error": str(error), "told": True})
         except Exception as error:
             text = json.dumps({"error": f"{type(error).__name__}: {error}"})
         print(text, file=out, flush=True)

@@ -48,7 +48,7 @@ def fit(cause):
         return None
     try:
         return rule(_Place(filename, lines, copy.deepcopy(tree), line, cause.columns[0]))  # rules may change it
-    except (ValueError, AttributeError, IndexError):
+    except (ValueError, AttributeError, IndexError, StopIteration):
         return None
 
 
@@ -96,11 +96,18 @@ def _branch(place):
     test = next((node for node in place.nodes(ast.If, ast.IfExp) if node.test.lineno <= place.line <= node.test.end_lineno), None)
     if isinstance(test, ast.IfExp):
         _refuse_called(place, test)
-        return place.replace_expression(test, _where(test.test, test.body, test.orelse), _BOTH)
+        if _is_number(test.body) and _is_number(test.orelse):
+            _refuse_python(place, test)
+        return place.replace_expression(test, _where(test.test, test.body, test.orelse), _caution(test.body, test.orelse))
     if test is None:
         raise ValueError("no if")
+    if isinstance(test.test, ast.Name):
+        made = [node for node in ast.walk(place.tree) if isinstance(node, ast.Assign) and node.end_lineno < test.lineno
+                and any(isinstance(target, ast.Name) and target.id == test.test.id for target in node.targets)]
+        test.test.is_bool = bool(made) and _is_bool(max(made, key=lambda node: node.lineno).value)
     message = _raises(test)
     if message is not None:
+        _refuse_caught(place, test)
         wrong = _torch_call("logical_not", _tensor_test(test.test))
         return place.replace(test, [f"torch._assert_async({ast.unparse(wrong)}, {message})"], "a RuntimeError is raised in place of the program's own error")
     first, test.test = _split_python(test)
@@ -110,32 +117,84 @@ def _branch(place):
             rest = _next_statement(place.tree, test)
             if not isinstance(rest, ast.Return):
                 raise ValueError("what follows is no return")
-            made = place.replace(test, [f"return {_where(test.test, then['return'], rest.value)}"], _BOTH)
+            _refuse_numbers(then["return"], rest.value)
+            made = place.replace(test, [f"return {_where(test.test, then['return'], rest.value)}"], _caution(then["return"], rest.value))
             made.last = rest.end_lineno
             return made
         if list(then) == list(other) == ["return"]:
-            return place.replace(test, [f"return {_where(test.test, then['return'], other['return'])}"], _BOTH)
+            _refuse_numbers(then["return"], other["return"])
+            return place.replace(test, [f"return {_where(test.test, then['return'], other['return'])}"], _caution(then["return"], other["return"]))
         raise ValueError("some ways return")
     names = list(dict.fromkeys([*then, *other]))
+    _refuse_unbound(place, test, set(then) ^ set(other))
+    _refuse_python(place, None, {name for name in names if all(_is_number(side.get(name)) for side in (then, other))})
     keep = {name: ast.Name(name, ast.Load()) for name in names}
     test_text, lines = test.test, []
     if len(names) > 1:  # the decision is computed once, on the values before it
-        lines.append(f"chosen = {ast.unparse(test.test)}")
+        lines.append(f"chosen = {ast.unparse(_tensor_test(test.test))}")
         test_text = ast.Name("chosen", ast.Load())
+        test_text.is_bool = True
         if any(_reads(value, set(names) - {name}) for part in (then, other) for name, value in part.items()):
             raise ValueError("the results use each other")
     lines += [f"{name} = {_where(test_text, then.get(name, keep[name]), other.get(name, keep[name]))}" for name in names]
     if first is not None:
         lines = [f"if {ast.unparse(first)}:", *(f"    {line}" for line in lines)]
-    return place.replace(test, lines, _BOTH)
+    return place.replace(test, lines, _caution(*then.values(), *other.values()))
+
+
+# Where the result of a call is all there is to it: functions of these modules, and methods that tensors have.
+_PURE_MODULES = ("torch", "F", "functional", "nn.functional", "torch.nn.functional", "math")
+_BUILTIN = ("abs", "min", "max", "sum", "float", "int", "len", "round")
+_DRAWS = ("rand", "dropout", "bernoulli", "multinomial", "normal", "gumbel", "poisson", "exponential")
+_SPOILS = ("sqrt", "rsqrt", "log", "log2", "log10", "log1p", "pow", "norm", "acos", "asin", "atanh", "reciprocal")
+
+
+def _caution(*sides):
+    """What has to be known about computing both sides of a decision. Where one of them does more than compute, there is no fix."""
+    import torch
+
+    calls = [node for side in sides for node in ast.walk(side) if isinstance(node, ast.Call)]
+    unknown = []
+    for call in calls:
+        owner, _, name = _name_of(call).rpartition(".")
+        if name.endswith("_") or any(word in name for word in _DRAWS):
+            raise ValueError("a side does more than compute")
+        if owner not in _PURE_MODULES and not (owner and hasattr(torch.Tensor, name)) and not (not owner and name in _BUILTIN):
+            unknown.append(_name_of(call))
+    if any(isinstance(node, (ast.NamedExpr, ast.Await, ast.Yield, ast.YieldFrom)) for side in sides for node in ast.walk(side)):
+        raise ValueError("a side does more than compute")
+    found = _BOTH + ("; the number becomes a tensor" if all(map(_is_number, sides)) else "")
+    if unknown:
+        found += f"; `{unknown[0]}` is then called every time, and must do nothing but compute"
+    divides = any(isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Div, ast.Pow)) and not isinstance(node.right, ast.Constant) for side in sides for node in ast.walk(side))
+    if divides or any(_name_of(call).rpartition(".")[2] in _SPOILS for call in calls):
+        found += "; an infinity or NaN of the side that is not taken makes gradients NaN"
+    return found
+
+
+def _refuse_caught(place, statement):
+    """What is raised here may be caught by the program; another error would not be."""
+    if any(statement in ast.walk(inner) for block in place.nodes(ast.Try) if block.handlers for inner in block.body):
+        raise ValueError("the error may be caught")
+
+
+def _refuse_unbound(place, statement, names):
+    """What only one side makes has to exist before."""
+    function = next(iter(place.nodes(ast.FunctionDef, ast.AsyncFunctionDef)), None)
+    if function is None:
+        return
+    bound = {arg.arg for arg in ast.walk(function.args) if isinstance(arg, ast.arg)}
+    bound |= {node.id for node in ast.walk(function) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.lineno < statement.lineno}
+    if names - bound:
+        raise ValueError("a name that one side makes")
 
 
 def _split_python(test):
     """(what Python decides by itself, the rest) of `z is not None and t > 0`; (None, the whole test) otherwise."""
     plain = isinstance(test, ast.If) and not test.orelse and isinstance(test.test, ast.BoolOp) and isinstance(test.test.op, ast.And) and "return" not in _results(test.body)
-    if not plain or not _is_python(test.test.values[0]):
+    if not plain or not _is_python(test.test.values[0]) and not any(isinstance(value, _FLAGS) for value in test.test.values):
         return None, test.test
-    values = test.test.values
+    values = sorted(test.test.values, key=lambda value: not isinstance(value, _FLAGS))  # looking at a name has no effect: these come first
     count = next((i for i, value in enumerate(values) if not _is_python(value)), len(values))
     first, rest = values[:count], values[count:]
     if not rest:
@@ -143,10 +202,17 @@ def _split_python(test):
     return (first[0] if count == 1 else ast.BoolOp(ast.And(), first)), (rest[0] if len(rest) == 1 else ast.BoolOp(ast.And(), rest))
 
 
+_FLAGS = (ast.Name, ast.Attribute, ast.Constant)
+
+
 def _is_python(value):
     """Is this a question about objects, which Python answers without a tensor's data?"""
     if isinstance(value, ast.Compare):
         return any(isinstance(op, (ast.Is, ast.IsNot, ast.In, ast.NotIn)) for op in value.ops)
+    if isinstance(value, ast.UnaryOp) and isinstance(value.op, ast.Not):
+        return _is_python(value.operand)
+    if isinstance(value, _FLAGS):
+        return True  # a flag; a tensor would be asked here as before
     return isinstance(value, ast.Call) and _name_of(value) in ("isinstance", "hasattr", "callable", "issubclass")
 
 
@@ -158,6 +224,16 @@ def _refuse_called(place, choice):
     parents = [node for node in ast.walk(statement) if isinstance(node, ast.Call) and node.func is choice]
     if parents or names & called and statement.value is choice:
         raise ValueError("a function is chosen")
+
+
+def _refuse_numbers(a, b):
+    """A number that is returned would become a tensor."""
+    if _is_number(a) and _is_number(b):
+        raise ValueError("both sides are numbers")
+
+
+def _is_number(value):
+    return isinstance(value.operand if isinstance(value, ast.UnaryOp) else value, ast.Constant)
 
 
 def _refuse_object(value):
@@ -210,9 +286,9 @@ def _tensor_test(test):
     class Items(ast.NodeTransformer):
         def visit_BoolOp(self, node):
             self.generic_visit(node)
-            if any(_is_python(value) for value in node.values):
+            if any(_is_python(value) or isinstance(value, ast.Call) and isinstance(value.func, ast.Name) for value in node.values):
                 raise ValueError("Python decides a part of it")
-            if not any(isinstance(value, ast.Call) for value in node.values):  # where one of them is Python's own bool, logical_and would refuse it
+            if all(_is_bool(value) for value in node.values):  # where one of them is Python's own bool, logical_and would refuse it
                 return functools.reduce(lambda a, b: ast.BinOp(a, ast.BitAnd() if isinstance(node.op, ast.And) else ast.BitOr(), b), node.values)
             name = "logical_and" if isinstance(node.op, ast.And) else "logical_or"
             return functools.reduce(lambda a, b: _torch_call(name, a, b), node.values)
@@ -232,9 +308,31 @@ def _tensor_test(test):
             self.generic_visit(node)
             if isinstance(node.func, ast.Attribute) and node.func.attr == "item" and not node.args:
                 return node.func.value
+            if isinstance(node.func, ast.Name) and node.func.id in ("bool", "float", "int") and len(node.args) == 1:
+                return _as_tensor(node)
             return _of_math(node) or node
 
-    return Items().visit(test)
+    found = Items().visit(test)
+    return found if _is_bool(found) else ast.Compare(found, [ast.NotEq()], [ast.Constant(0)])
+
+
+_BOOLS = ("any", "all", "eq", "ne", "lt", "le", "gt", "ge", "less", "greater", "equal", "not_equal", "less_equal", "greater_equal", "bool")
+
+
+def _is_bool(value):
+    """Is it a tensor of bools, as torch.where wants, whatever the rest is?"""
+    if isinstance(value, ast.BinOp) and isinstance(value.op, (ast.BitAnd, ast.BitOr)):
+        return _is_bool(value.left) and _is_bool(value.right)
+    name = _name_of(value).rpartition(".")[2] if isinstance(value, ast.Call) else ""
+    return getattr(value, "is_bool", False) or isinstance(value, ast.Compare) or name in _BOOLS or name.startswith(("is", "logical_"))
+
+
+def _as_tensor(call):
+    """float(t), int(t), bool(t) as a tensor of such a number."""
+    inner = call.args[0]
+    if call.func.id == "float":
+        return inner
+    return ast.Call(ast.Attribute(inner, {"int": "long", "bool": "bool"}[call.func.id], ast.Load()), [], [])
 
 
 def _torch_call(name, *args):
@@ -327,6 +425,7 @@ def _item(place):
     call = _calls(place, _method("item"))
     if _decides(place, call):
         return _branch(place)
+    _refuse_python(place, call)
     return place.replace_expression(call, ast.unparse(call.func.value), "the value stays a tensor: what decides on it later needs torch.where")
 
 
@@ -337,7 +436,35 @@ def _number(place):
     call = _calls(place, lambda node: _name_of(node) in ("float", "int", "bool") and len(node.args) == 1)
     if _decides(place, call):
         return _branch(place)
-    return place.replace_expression(call, ast.unparse(call.args[0]), "the value stays a tensor: what decides on it later needs torch.where")
+    _refuse_python(place, call)
+    return place.replace_expression(call, ast.unparse(_as_tensor(call)), "the value stays a tensor: what decides on it later needs torch.where")
+
+
+_NUMBERS_ONLY = ("range", "zeros", "ones", "empty", "full", "arange", "linspace", "eye", "view", "reshape", "expand", "repeat", "split", "chunk", "str", "print", "format", "repr", "append",
+                 "extend", "round", "isinstance", "log", "info", "debug", "warning", "write", "narrow", "randn", "rand", "randint", "new_zeros", "new_full", "unflatten", "tile", "bool", "int")
+
+
+def _refuse_python(place, call, names=()):
+    """Does the number leave the function, or go where Python needs one? Then a tensor in its place is another program. names: variables that hold it."""
+    statement = place.statement()
+    if call is not None and getattr(statement, "value", None) is call:
+        names = {target.id for target in getattr(statement, "targets", ()) if isinstance(target, ast.Name)}
+
+    def is_it(node):
+        return node is call or isinstance(node, ast.Name) and node.id in names and isinstance(node.ctx, ast.Load)
+    for node in ast.walk(next(iter(place.nodes(ast.FunctionDef, ast.AsyncFunctionDef)), place.tree)):
+        if isinstance(node, ast.Return) and node.value is not None:
+            parts = node.value.elts if isinstance(node.value, (ast.Tuple, ast.List)) else node.value.values if isinstance(node.value, ast.Dict) else [node.value]
+        elif isinstance(node, ast.Assign) and any(isinstance(target, (ast.Attribute, ast.Subscript)) for target in node.targets):
+            parts = [node.value]
+        elif isinstance(node, (ast.Slice, ast.FormattedValue)) or isinstance(node, ast.Call) and _name_of(node).rpartition(".")[2] in _NUMBERS_ONLY and node is not call:
+            parts = [inner for part in ast.iter_child_nodes(node) for inner in ast.walk(part)]
+        elif isinstance(node, ast.Subscript):
+            parts = [node.slice]
+        else:
+            continue
+        if any(is_it(part) for part in parts):
+            raise ValueError("a number of Python's is needed")
 
 
 _ITERATE = ("list", "tuple", "enumerate", "zip", "reversed", "map", "iter")
@@ -359,8 +486,9 @@ def _tolist(place):
 def _equal(place):
     call = _calls(place, lambda node: _name_of(node).endswith(("torch.equal", "torch.allclose")) and len(node.args) >= 2)
     a, b = (ast.unparse(arg) for arg in call.args[:2])
-    made = f"({a} == {b}).all()" if _name_of(call).endswith("equal") else f"torch.isclose({a}, {b}).all()"
-    return _in_place_of(place, call, made, "the answer is a tensor: decide on it with torch.where")
+    equal = _name_of(call).endswith("equal")
+    made = f"({a} == {b}).all()" if equal else f"torch.isclose({', '.join([a, b, *map(ast.unparse, call.args[2:]), *map(ast.unparse, call.keywords)])}).all()"
+    return _in_place_of(place, call, made, "for tensors of the same sizes; the answer is a tensor: decide on it with torch.where")
 
 
 def _in_place_of(place, call, made, caution):
@@ -416,20 +544,24 @@ def _replace_node(tree, old, new):
 
 def _assert(place):
     statement = next(node for node in place.nodes(ast.Assert))
-    text = ast.unparse(statement.test) + (f", {ast.unparse(statement.msg)}" if statement.msg else ', "assertion failed"')
+    _refuse_caught(place, statement)
+    if statement.msg is not None and not isinstance(statement.msg, ast.Constant):
+        raise ValueError("its message is computed")
+    text = ast.unparse(_tensor_test(statement.test)) + (f", {ast.unparse(statement.msg)}" if statement.msg else ', "assertion failed"')
     return place.replace(statement, [f"torch._assert_async({text})"], "a RuntimeError is raised in place of an AssertionError")
 
 
 def _deepcopy(place):
     call = _calls(place, lambda node: _name_of(node).endswith("deepcopy") and len(node.args) == 1)
-    return place.replace_expression(call, f"{ast.unparse(call.args[0])}.detach().clone()", "for a tensor; modules are copied outside of the function")
+    return place.replace_expression(call, f"{(given := ast.unparse(call.args[0]))}.detach().clone().requires_grad_({given}.requires_grad)", "for a tensor; modules are copied outside of the function")
 
 
 def _remove_call(place):
     statement = place.statement()
     if not isinstance(statement, ast.Expr):
         raise ValueError("its value is used")
-    return place.replace(statement, [], "a body that is empty then needs `pass`")
+    alone = any(getattr(node, field, None) == [statement] for node in ast.walk(place.tree) for field in ("body", "orelse", "finalbody"))
+    return place.replace(statement, ["pass"] if alone else [])
 
 
 def _set_data(place):
@@ -441,17 +573,24 @@ def _set_data(place):
     raise ValueError("no assignment of .data")
 
 
+# Functions that give the same in both. (Not std and var, which divide by another number, and not median, split and gradient.)
+_SAME_IN_TORCH = frozenset("""abs add arccos arcsin arctan argmax argmin argsort ceil clip concatenate cos cosh cumprod cumsum deg2rad diff divide dot einsum exp expm1 flip fliplr
+flipud floor fmax fmin hypot isfinite isinf isnan isclose kron log log10 log1p log2 logaddexp logical_and logical_not logical_or logical_xor matmul maximum mean minimum multiply
+nan_to_num negative outer power prod quantile rad2deg ravel reciprocal remainder roll round sign sin sinh sort sqrt square stack subtract sum tan tanh trace transpose tril triu trunc
+vstack hstack where""".split())
+
+
 def _numpy_function(place):
     """np.sort(t.numpy()) is torch.sort(t)."""
     import torch
 
     for call in place.nodes(ast.Call):
         module, _, name = _name_of(call).rpartition(".")
-        if module in ("np", "numpy") and hasattr(torch, name) and call.args:
+        if module in ("np", "numpy") and name in _SAME_IN_TORCH and hasattr(torch, name) and call.args:
             args = [ast.unparse(arg.func.value) if isinstance(arg, ast.Call) and isinstance(arg.func, ast.Attribute) and arg.func.attr == "numpy"
                     else ast.unparse(arg) for arg in call.args]
             args += [f"{k.arg}={ast.unparse(k.value)}" for k in call.keywords]
-            return place.replace_expression(call, f"torch.{name}({', '.join(args)})", f"torch.{name} may return more than the values")
+            return place.replace_expression(call, f"torch.{name}({', '.join(args)})" + (".values" if name == "sort" else ""), "the result is a tensor, no array")
     raise ValueError("no function of NumPy")
 
 

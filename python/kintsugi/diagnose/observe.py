@@ -1,9 +1,10 @@
 """What a program compiles and with which arguments: a session watches it run; targets are what commands are given to look at."""
 
 import contextlib
+import difflib
 import importlib
+import importlib.util
 import inspect
-import io
 import os
 import runpy
 import sys
@@ -13,13 +14,16 @@ import traceback
 import torch
 
 from .. import _api, _logs, _messages
+from .._config import config
+from .._errors import CommandError
+from . import state
 
 _STANDARD = sysconfig.get_path("stdlib") + os.sep  # frames below it are of the standard library, unless they are of an installed package
 KEEP_BYTES = 1 << 30  # of arguments that a session copies; larger ones are held as they are
 
 
-class TargetError(Exception):
-    """The target of a command cannot be found or called: its text is for the user."""
+class TargetError(CommandError):
+    """The target of a command cannot be found or called."""
 
 
 class Call:
@@ -161,19 +165,37 @@ def load(where):
     """The module of a target; a file is loaded as a module of its own name, with its folder on sys.path."""
     if not where.endswith(".py"):
         sys.path.insert(0, "")
-        try:
-            return importlib.import_module(where)
-        except ImportError as error:
-            raise TargetError(f"{where}: {error}") from error
-    if not os.path.isfile(where):
-        raise TargetError(f"no such script: {where!r}")
+        return _imported(where, lambda: importlib.import_module(where))
+    need_script(where)
     sys.path.insert(0, os.path.dirname(os.path.abspath(where)))
     name = os.path.splitext(os.path.basename(where))[0]
     spec = importlib.util.spec_from_file_location(name, where)
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    spec.loader.exec_module(module)
+    _imported(where, lambda: spec.loader.exec_module(module))
     return module
+
+
+def need_script(path):
+    if not os.path.isfile(path):
+        near = difflib.get_close_matches(os.path.basename(path), _scripts(os.path.dirname(path) or "."), 1)
+        raise TargetError(f"no such script: {path!r}" + (f"; did you mean {os.path.join(os.path.dirname(path), near[0])!r}?" if near else ""))
+
+
+def _scripts(folder):
+    return [name for name in os.listdir(folder) if name.endswith(".py")] if os.path.isdir(folder) else []
+
+
+def _imported(where, do):
+    """What is imported may do anything, exit as well."""
+    try:
+        return do()
+    except ModuleNotFoundError as error:
+        if error.name and (where == error.name or where.startswith(error.name + ".")):
+            raise TargetError(f"no module named {error.name!r} can be found from this folder; a file is named as {where.replace('.', os.sep)}.py:function") from error
+        raise TargetError(f"{where} cannot be imported: {describe_end(error)}") from error
+    except (Exception, SystemExit) as error:
+        raise TargetError(f"{where} cannot be imported: {describe_end(error)}") from error
 
 
 def find(text, inputs=None):
@@ -183,11 +205,23 @@ def find(text, inputs=None):
     fn = module
     for part in name.split("."):
         if not hasattr(fn, part):
-            raise TargetError(f"{where} has no {name!r}")
+            raise TargetError(f"{where} has no {name!r}; {_callables(module, name)}")
         fn = getattr(fn, part)
     if not callable(fn):
-        raise TargetError(f"{text}: {type(fn).__name__} cannot be called")
+        raise TargetError(f"{text} is of type {type(fn).__name__}, which cannot be called; {_callables(module, name)}")
     return fn, Call(*_arguments(text, module, fn, inputs))
+
+
+def _callables(module, name):
+    """What a module has to call, the most similar names first."""
+    own = [each for each, value in vars(module).items() if callable(value) and not each.startswith("_") and getattr(value, "__module__", None) == module.__name__
+           or isinstance(value, torch.nn.Module)]
+    found = [*difflib.get_close_matches(name, own, 3), *own]
+    return f"it has {', '.join(list(dict.fromkeys(found))[:6])}" if own else "it defines nothing that can be called"
+
+
+NOTHING = "{0} calls no function that torch.compile or kintsugi.compile returned; name one: {0}:function"
+HOW = "--inputs takes the name of a function in that module that returns them, or an expression such as 'torch.randn(8, 16), 2'"
 
 
 def _arguments(text, module, fn, inputs):
@@ -197,28 +231,42 @@ def _arguments(text, module, fn, inputs):
         try:
             inspect.signature(fn).bind()
         except (TypeError, ValueError):
-            raise TargetError(f"{text} takes arguments: give them with --inputs, a function of that module that returns them, "
-                              "or an expression such as 'torch.randn(8, 16), 2'") from None
+            raise TargetError(f"{text} takes arguments: {HOW}") from None
         return (), {}
-    if inputs.isidentifier():
-        if not hasattr(module, inputs):
-            raise TargetError(f"--inputs: {module.__name__} has no {inputs!r}")
-        value = getattr(module, inputs)
-        value = value() if callable(value) else value
-    else:
-        value = eval(inputs, {"torch": torch, **vars(module)})  # what the user of the command line wrote
+    value = _value_of(module, inputs)
     if isinstance(value, dict):
-        return (), value
-    if isinstance(value, (tuple, list)) and len(value) == 2 and isinstance(value[0], (tuple, list)) and isinstance(value[1], dict):
-        return tuple(value[0]), value[1]
-    return (tuple(value) if isinstance(value, (tuple, list)) else (value,)), {}
+        args, kwargs = (), value
+    elif isinstance(value, (tuple, list)) and len(value) == 2 and isinstance(value[0], (tuple, list)) and isinstance(value[1], dict):
+        args, kwargs = tuple(value[0]), value[1]
+    else:
+        args, kwargs = tuple(value) if isinstance(value, (tuple, list)) else (value,), {}
+    try:
+        inspect.signature(fn.forward if isinstance(fn, torch.nn.Module) else fn).bind(*args, **kwargs)
+    except TypeError as error:
+        raise TargetError(f"{text} does not take what --inputs {inputs!r} gives: {error}") from None
+    except ValueError:  # it has no signature
+        pass
+    return args, kwargs
+
+
+def _value_of(module, inputs):
+    """What the user of the command line wrote."""
+    try:
+        if not inputs.isidentifier():
+            return eval(inputs, {"torch": torch, **vars(module)})
+        if hasattr(module, inputs):
+            value = getattr(module, inputs)
+            return value() if callable(value) else value
+    except Exception as error:
+        raise TargetError(f"--inputs {inputs!r}: {describe_end(error)}; {HOW}") from error
+    raise TargetError(f"--inputs {inputs!r}: {module.__name__} has no such name; {HOW}")
 
 
 def watch(target, arguments=(), inputs=None):
     """(exit status of the script or the exception that ended it, the functions that ran): a script is run, module:fn is called three times, compiled."""
     if split_target(target)[1] is None:
         if not target.endswith(".py"):
-            raise TargetError(f"{target}: expected a script that ends in .py, or module:fn")
+            raise TargetError(f"{target}: expected a script that ends in .py, or module:function")
         with Session() as session:
             status = run_script(target, arguments)
         return status, session.functions
@@ -226,17 +274,44 @@ def watch(target, arguments=(), inputs=None):
         fn, call = find(target, inputs)
     with Session() as session, call.modes():
         compiled = fn if _api.engine_of(fn) is not None else _api.compile(fn)
-        for _ in range(3):
-            args, kwargs = call.copy()
-            compiled(*args, **kwargs)
+        try:
+            for _ in range(3):
+                args, kwargs = call.copy()
+                compiled(*args, **kwargs)
+        except (Exception, SystemExit) as error:
+            given = f" with --inputs {inputs!r}" if inputs is not None else ""
+            raise TargetError(f"a call of {target}{given} ended with {describe_end(error)}") from error
     return 0, session.functions
+
+
+@contextlib.contextmanager
+def same_each_time(target, arguments=(), inputs=None, **options):
+    """The functions of a target, which runs to its end as in every other run: with the same random numbers, and with code that is used as soon as it is made, since
+    comparisons depend on the clock. options: of the engine, for as long as this lasts."""
+    engine = _api.start_engine()
+    options = {"trials": 0, **options}
+    before = {name: engine.options()[name] for name in options}
+    state.seed()
+    try:
+        with config.patch(step_aside=False, async_compile=False):
+            for name, value in options.items():
+                engine.set_option(name, value)
+            status, functions = watch(target, arguments, inputs)
+            if describe_end(status):
+                raise TargetError(f"{target} ended with {describe_end(status)}")
+            yield functions
+    finally:
+        for name, value in before.items():
+            engine.set_option(name, value)
 
 
 def describe_end(status):
     """How a script ended, in words, with the innermost line that is the user's own; "": well."""
-    if isinstance(status, Exception):
+    if isinstance(status, SystemExit):
+        status = status.code
+    if isinstance(status, BaseException):
         if isinstance(status, SyntaxError):
-            return f"{type(status).__name__}: {status}"
+            return f"{type(status).__name__}: {status}" + (f": {status.text.strip()}" if status.text else "")
         frames = [(one.filename, one.lineno, one.name) for one in traceback.extract_tb(status.__traceback__)]
         own = [frame for frame in frames if not frame[0].startswith("<") and os.path.dirname(_api.__file__) not in frame[0] and not frame[0].startswith(_STANDARD)]
         file, line, _ = _messages.user_place(own, ("", 0, ""))
@@ -258,8 +333,7 @@ def unique_names(functions):
 
 def run_script(path, arguments=()):
     """Runs a script as `python path arguments` would; returns the exit status it asked for, or the exception that ended it."""
-    if not os.path.isfile(path):
-        raise TargetError(f"no such script: {path!r}")
+    need_script(path)
     saved = sys.argv, sys.path[:]
     sys.argv = [path, *arguments]
     sys.path[0:1] = [os.path.dirname(os.path.abspath(path))]
@@ -272,11 +346,3 @@ def run_script(path, arguments=()):
     finally:
         sys.argv, sys.path[:] = saved
     return 0
-
-
-@contextlib.contextmanager
-def quiet():
-    """Nothing that Python code prints is seen: for calls that are repeated only to be measured."""
-    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()):
-        out.write = len
-        yield

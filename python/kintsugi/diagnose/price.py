@@ -14,7 +14,7 @@ from .. import _api
 from .._config import config
 from . import model, timing
 from . import program as programs
-from .observe import quiet
+from .screen import quiet
 
 MOST = 8          # causes that are priced one by one; the rest are told without a price
 WORTH_TELLING = 0.02  # share of a call from which a side effect is told as a cause

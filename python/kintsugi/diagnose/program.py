@@ -13,7 +13,7 @@ import torch
 
 from .. import _api, _launch, _symbols, fx
 from .._config import config
-from .observe import quiet
+from .screen import quiet
 
 
 class NoProgram(Exception):

@@ -5,13 +5,12 @@
 
 import hashlib
 import os
-import random
 import sys
 
 import torch
 
 from .. import _validate
-from . import child, diagnose, observe, overlay, price
+from . import child, diagnose, observe, overlay, price, screen, state
 
 CALLS = 4        # of each function whose values are compared
 FACTORS = (-1.0, 1e3, 0.0)  # what arguments are multiplied by, so that decisions go the other way, too
@@ -61,7 +60,7 @@ class _Run:
         from .._config import config
 
         config.strict_breaks, self.repeat = strict, repeat
-        _seed()
+        state.seed()
         self.sources = overlay.installed(changed)
         self.sources.__enter__()  # for as long as the process lives: functions may import later
         status, self.functions = observe.watch(target, arguments, inputs)
@@ -108,13 +107,6 @@ class _Run:
         return {subject.name: subject.sample(seconds) for subject in self.subjects}
 
 
-def _seed():
-    torch.manual_seed(0)
-    random.seed(0)
-    if "numpy" in sys.modules:
-        sys.modules["numpy"].random.seed(0)
-
-
 def _files(target):
     """{path: digest} of the files of the user's that the program is made of."""
     where, _ = observe.split_target(target)
@@ -145,13 +137,13 @@ def _outcome(fn, call, factor):
     args, kwargs = call.copy()
     if factor is not None:
         args, kwargs = _pytree.tree_map(lambda leaf: _scaled(leaf, factor), (args, kwargs))
-    _seed()
     try:
-        with observe.quiet(), call.modes():
+        with screen.quiet(), call.modes(), state.unchanged(fn, args, kwargs):
+            state.seed()
             value = fn(*args, **kwargs)
+            return [_plain(leaf) for leaf in _pytree.tree_leaves((value, args, kwargs))]
     except Exception as error:
         return [f"raised {type(error).__name__}"]
-    return [_plain(leaf) for leaf in _pytree.tree_leaves((value, args, kwargs))]
 
 
 def _scaled(leaf, factor):

@@ -17,8 +17,8 @@ TEXT = 8000        # characters that are kept of what a log says about a finding
 PAYLOAD = 400      # lines that are kept of a payload
 
 
-class ReportError(Exception):
-    """Its text is for the user."""
+class ReportError(CommandError):
+    """It cannot be read."""
 
 
 @dataclasses.dataclass

@@ -212,6 +212,7 @@ capture_and_compile(kernel_launcher *self, launch_version *version, kin_entry *v
         status = launch_put_barriers(v, subgraph, capture.raising.at, capture.raising.len);
     if (status == KIN_OK && !self->context.warm && !is_worth_it(&v->trace, subgraph, capture.graph, in)) {
         self->single = self->versions.len <= 1;
+        version->small = true;
         snprintf(version->reason, sizeof version->reason, "a single call on little data: PyTorch's own kernel is as fast");
         kin_capture_deinit(&capture);
         return;

@@ -54,6 +54,7 @@ typedef struct launch_version {
     uint32_t nnumbers; /* ... which has so many numbers */
     double retry_at;   /* it was slower: when it is compiled and compared again; 0: never */
     uint32_t drops;       /* how often it was slower */
+    bool small;           /* not compiled: a single call on little data */
 } launch_version;
 
 /* template.c: plans that were made, by structure. */
