@@ -2,9 +2,11 @@
 
 import linecache
 import os
+import sysconfig
 import traceback
 
 BREAK_PAGE = "https://meta-pytorch.github.io/compile-graph-break-site/gb/{}.html"
+_STANDARD = sysconfig.get_path("stdlib") + os.sep
 _rows = None
 
 
@@ -72,7 +74,7 @@ def library_of(filename):
 
 def user_place(stack, place):
     """(file, line, function) of the innermost frame that is the user's own; `place` when there is none."""
-    return next((tuple(frame) for frame in reversed(stack) if not library_of(frame[0])), place)
+    return next((tuple(frame) for frame in reversed(stack) if not library_of(frame[0]) and not frame[0].startswith(_STANDARD)), place)
 
 
 def effect_place(entry):

@@ -203,7 +203,7 @@ def predicted(found):
 def run(names=(), seconds=0.3):
     """[(name, predicted us, measured us, us of a call with the break, did the report call a price uncertain?)]."""
     import kintsugi
-    from kintsugi.diagnose import diagnose, observe, timing
+    from kintsugi.diagnose import diagnose, observe, screen, timing
 
     for name in names or CASES:
         broken, fixed, args = make(name)

@@ -4,7 +4,7 @@ import priced
 import pytest
 import torch
 
-from kintsugi.diagnose import observe, program
+from kintsugi.diagnose import observe, outside, program
 
 
 @pytest.mark.parametrize("name", [name for name in priced.CASES if "print" not in name])
@@ -100,13 +100,13 @@ def test_samples_that_other_programs_interrupt_do_not_count():
     assert timing.Times([2.0, 3.0]).typical == 2.0
 
 
-def _fill_all(times, known=(), effects=(), guards=0.0):
+def _fill_all(times, known=(), effects=(), guards=0.0, alone=()):
     from kintsugi.diagnose import price, timing
 
     verdict = price.Verdict()
     times = {name: timing.Times([value * 1e-6] * 20) for name, value in times.items()}
     verdict.compiled = times["compiled"].typical
-    price._fill_all([(cause, [1]) for cause in known], effects, times, verdict, guards * 1e-6)
+    price._fill_all([(cause, [1]) for cause in known], effects, times, verdict, guards * 1e-6, dict(alone))
     return verdict
 
 
@@ -122,9 +122,11 @@ def test_a_fix_that_computes_more_than_the_break_costs():
 def test_side_effects_have_the_time_that_nothing_else_takes():
     from kintsugi.diagnose import causes
 
-    once, twice = causes.Cause("effect", "", count=1), causes.Cause("effect", "", count=2)
-    _fill_all({"compiled": 100, "base": 30}, effects=[once, twice], guards=10)
-    assert once.price_us == pytest.approx(20) and twice.price_us == pytest.approx(40) and twice.share == pytest.approx(0.4)
+    one, other = causes.Cause("effect", "", line=1), causes.Cause("effect", "", line=2)
+    verdict = _fill_all({"compiled": 100, "base": 30}, effects=[one, other], guards=10, alone={("", 1): 50e-6, ("", 2): 100e-6})  # watched, they take longer
+    assert one.price_us == pytest.approx(20) and other.price_us == pytest.approx(40) and other.share == pytest.approx(0.4) and verdict.rest == pytest.approx(0.0)
+    verdict = _fill_all({"compiled": 100, "base": 30, "without effects": 25}, effects=[one, other], guards=10, alone={("", 1): 5e-6, ("", 2): 15e-6})
+    assert one.price_us == pytest.approx(5 + 5 / 4) and other.price_us == pytest.approx(15 + 15 / 4) and verdict.rest == pytest.approx(40e-6)
 
 
 def test_a_print_that_takes_most_of_a_call_is_told(kintsugi_clean, capsys):
@@ -173,5 +175,107 @@ def test_a_counter_of_a_module_does_not_keep_it_from_being_measured(kintsugi_cle
     for _ in range(3):
         compiled(torch.ones(3))
     dump = _api.start_engine().dump(_api.engine_of(compiled).entries()[0])
-    assert dump["effects"] and price.find_obstacle([dump]) == ""
+    assert dump["effects"] and outside.find_obstacle([dump]) == ""
     assert all("slot wrapper" not in cause.title for cause in causes.of_effects(dump))
+
+
+def _diagnose(clean, fn, *args, calls=4):
+    from kintsugi.diagnose import diagnose, observe
+
+    with observe.Session() as session:
+        compiled = clean.compile(fn)
+        for _ in range(calls):
+            compiled(*args)
+    return diagnose(session.functions[0], seconds=0.05)
+
+
+def test_each_effect_has_the_price_of_its_own_call(kintsugi_clean):
+    """Not an even share: `slow` takes some hundred times as long as `random.random`."""
+    import random
+
+    def fn(x):
+        y = x * 2
+        random.random()
+        sorted(VALUES)
+        return y + 1
+
+    found = _diagnose(kintsugi_clean, fn, torch.ones(64))
+    prices = {cause.title.split("`")[1]: cause.price_us for cause in found.causes if cause.kind == "effect"}
+    assert prices.get("random.random", 0.0) < 0.1 * found.verdict.compiled * 1e6
+
+
+VALUES = list(range(2000, 0, -1))
+
+
+def test_an_effect_costs_what_only_it_needs_as_well(kintsugi_clean):
+    def fn(x):
+        y = x * 2
+        print(float((x @ x).norm()))
+        return y + 1
+
+    found = _diagnose(kintsugi_clean, fn, torch.ones(200, 200))
+    alone = _diagnose(kintsugi_clean, lambda x: x * 2 + 1, torch.ones(200, 200))
+    cause = next(cause for cause in found.causes if cause.kind == "effect")
+    assert cause.price_us == pytest.approx((found.verdict.compiled - alone.verdict.compiled) * 1e6, rel=0.4)
+
+
+def test_a_call_that_would_write_a_file_is_stopped_before_it_does(kintsugi_clean, tmp_path):
+    """Nothing tells so before: a context manager of the program's own opens it."""
+    import contextlib
+
+    path = tmp_path / "log"
+
+    @contextlib.contextmanager
+    def logged():
+        with open(path, "a") as file:
+            file.write("called\n")
+            yield
+
+    def fn(x):
+        with logged():
+            return x * 2 + 1
+
+    found = _diagnose(kintsugi_clean, fn, torch.ones(8))
+    assert path.read_text() == 4 * "called\n"
+    assert "not measured" in found.verdict.note and "effects that" in found.verdict.note and "reach outside of the process" in found.verdict.note
+
+
+def test_an_iterator_among_the_arguments_is_not_gone_through_again(kintsugi_clean):
+    from kintsugi.diagnose import diagnose, observe
+
+    def fn(xs):
+        total = 0
+        for x in xs:
+            total = total + x.sum()
+        return total
+
+    with observe.Session() as session:
+        compiled = kintsugi_clean.compile(fn)
+        for _ in range(3):
+            compiled(torch.ones(2) for _ in range(3))
+    found = diagnose(session.functions[0], seconds=0.05)
+    assert found.verdict.note.startswith("not measured: its argument xs is an iterator, which a second call would find at its end")
+
+
+def test_graphs_that_run_step_by_step_have_a_price():
+    from kintsugi.diagnose import causes, price
+
+    verdict = price.Verdict()
+    verdict.compiled, verdict.rest = 100e-6, 60e-6
+    left = [causes.Cause("steps", "", count=2), causes.Cause("steps", "", count=1)]
+    price.fill_steps(left, verdict)
+    assert [cause.price_us for cause in left] == pytest.approx([40.0, 20.0]) and left[0].share == pytest.approx(0.4)
+    assert all(cause.how == "modelled" and "uncertain" in cause.notes[0] for cause in left)
+
+
+def test_parts_that_pytorch_does_as_fast_are_no_cause(kintsugi_clean):
+    from kintsugi import _kernels
+    from kintsugi.diagnose import causes, show
+
+    found = _diagnose(kintsugi_clean, lambda x: x.cumsum(0), torch.ones(8))
+    place = 0, 1, 1, 2
+    small, odd = (_kernels._row(place, {"compiled": False, "reason": why, "as_fast": fast}) for why, fast in (("a single call on little data", True), ("its results differ", False)))
+    observed = observe.Observed(kintsugi_clean._api.engine_of(kintsugi_clean.compile(torch.sin)))
+    assert [cause.title for cause in causes.of_kernels(observed, [small, odd])] == ["1 part of its graphs not compiled: its results differ"]
+    found.kernels = [small, small, odd]
+    assert "2 parts of its graphs left to PyTorch's own kernels, which are as fast" in show.text(found)

@@ -102,7 +102,7 @@ def test_recording_ends():
     assert stats["bail_outs"] > 150
 
 
-WAITS = "recording throttled: earlier traces were never reused"
+WAITS = "earlier recordings were not used again, so this one waits"
 
 
 def test_recordings_wait_where_none_is_used_again(paced):

@@ -20,7 +20,7 @@ def lines(script):
     graphs = sum(event.get("graphs", 0) for event in (*events["record"], *events["extend"]))
     first = f"{count(len(recorded), 'compiled function')}, {count(len(events['record']), 'recording')}, {count(graphs, 'graph')}"
     if calls:
-        first += f"; {replays} of {count(calls, 'call')} of those still alive were replayed"
+        first += f"; {replays} of {count(calls, 'call')} were replayed"
     breaks = collections.Counter((event["type"], event.get("filename", "?"), event.get("line", 0)) for event in events["break"])
     second = "no graph breaks"
     if breaks:

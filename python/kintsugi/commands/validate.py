@@ -86,7 +86,7 @@ def tell_of(found):
 def validate(target, arguments=(), *, inputs=None, launches=3, tell=lambda text: None):
     """([observed functions], [Difference])."""
     from kintsugi import _api
-    from kintsugi.diagnose import differ, observe, price
+    from kintsugi.diagnose import differ, observe, outside
 
     engine = _api.start_engine()
     with observe.same_each_time(target, arguments, inputs, validate=launches) as functions:
@@ -96,7 +96,7 @@ def validate(target, arguments=(), *, inputs=None, launches=3, tell=lambda text:
         for one in functions:
             tell(f"{one.name}: comparing further calls with eager ones")
             dumps = [engine.dump(entry) for entry in one.compiled.entries()]
-            again = one.calls and not price.find_obstacle(dumps)
+            again = one.calls and not outside.find_obstacle(dumps, one)
             text = _call_again(one, launches) if again else ""
             one.launches = sum(bool(row["compiled"]) for row in _rows(engine, one))
             graphs = _differences(one) or ({0: text} if text else {})

@@ -7,7 +7,7 @@ import dataclasses
 
 from .. import _api, _kernels
 from . import causes as _causes
-from . import anatomy, fixes, price, recompiles, screen
+from . import anatomy, fixes, outside, price, recompiles, screen
 
 
 @dataclasses.dataclass
@@ -61,7 +61,9 @@ def diagnose(observed, *, measure=True, repeat=False, progress=lambda text: None
         verdict.note = "not measured: no call was recorded"
     price.fill_eager(found, verdict, stats["calls"])
     found = [cause for cause in found if cause.kind != "effect" or (cause.share or 0) >= price.WORTH_TELLING]
-    found += list(_causes.of_kernels(observed, _kernels.rows(engine, compiled)))
+    left = list(_causes.of_kernels(observed, _kernels.rows(engine, compiled)))
+    price.fill_steps(left, verdict)
+    found += left
     for cause in found:
         if cause.kind == "break":
             cause.patch = fixes.fit(cause)
@@ -95,10 +97,11 @@ def _gather(observed, entries, dumps, stats):
 
 def _measure(observed, dumps, found, verdict, progress, seconds, repeat):
     call = observed.calls[-1]
-    verdict.note = "" if repeat else price.find_obstacle(dumps)
-    may_run = not verdict.note
+    obstacle = "" if repeat else outside.find_obstacle(dumps, observed)
+    verdict.note = f"not measured: {obstacle}" if obstacle else ""
     try:
-        price.measure(observed, call, found, verdict, progress, seconds, may_run)
+        left = any(_causes.of_kernels(observed, _kernels.rows(_api.start_engine(), observed.compiled)))
+        price.measure(observed, call, found, verdict, progress, seconds, not obstacle, left)
     except Exception as error:  # what is measured is the user's code: it may raise anything
         verdict.note = f"not measured: calling it again raised {type(error).__name__}: {error}"
 

@@ -8,7 +8,7 @@ import linecache
 import re
 
 from .. import _messages
-from . import anatomy
+from . import anatomy, fixes
 
 
 _SLOT = re.compile(r"<(?:slot wrapper|method) '(?P<name>\w+)' of '(?P<owner>[\w.]+)' objects>")
@@ -79,6 +79,9 @@ def of_dump(dump):
     return list(found.values())
 
 
+_RUNS, _RUN = " runs in every call", " run in every call"
+
+
 def of_effects(dump):
     """Calls that are repeated in every call because of what they do, one for each line."""
     found = {}
@@ -89,11 +92,12 @@ def of_effects(dump):
         if entry["kind"] != "call":
             continue
         place = entry["filename"], entry["line"], entry["function"]
-        cause = found.setdefault(place, Cause("effect", f"`{name}` runs in every call", filename=place[0], line=place[1], function=place[2], count=0,
+        cause = found.setdefault(place, Cause("effect", f"`{name}`{_RUNS}", filename=place[0], line=place[1], function=place[2], count=0,
                                               user=_messages.user_place(entry.get("user_stack", ()), place),
-                                              explanation="It is replayed in order, without a graph break; the time is its own.",
-                                              fix="call it less often, or outside of the compiled function"))
+                                              explanation="It is replayed in order, without a graph break; the time is its own.", fix=fixes.advise_effect(name)))
         cause.count += 1
+        if f"`{name}`" not in cause.title:
+            cause.title = f"{cause.title.removesuffix(_RUNS).removesuffix(_RUN)}, `{name}`{_RUN}"
     return list(found.values())
 
 
@@ -169,10 +173,10 @@ def of_kernels(observed, rows):
     filename, line = observed.place()
     reasons = {}
     for row in rows:
-        if not row["compiled"] and row["reason"] and row["settled"]:
+        if not row["compiled"] and row["reason"] and row["settled"] and not row["as_fast"]:
             reasons.setdefault(row["reason"], []).append(row)
     for reason, found in reasons.items():
-        yield Cause("steps", f"{_count(len(found), 'graph')} not compiled: {reason}", filename=filename, line=line, function=observed.name,
+        yield Cause("steps", f"{_count(len(found), 'part')} of its graphs not compiled: {reason}", filename=filename, line=line, function=observed.name,
                     user=(filename, line, observed.name), count=len(found),
                     explanation="These calls run one by one, as PyTorch does them; nothing is fused.")
 

@@ -257,6 +257,8 @@ def _raises(test):
 def advise(cause):
     """What to do about a decision that no patch fits; "": the general advice of its row."""
     filename, line, _ = cause.user
+    if cause.why == "GENERATOR_ESCAPES" and any(f"{name}(" in cause.code for name in ("list", "tuple")):  # the general advice is to make a list of it
+        return "make the list in the function itself: a comprehension, or a loop that appends"
     tree = _parse("".join(linecache.getlines(filename))) if cause.why in ("DATA_DEPENDENT_BRANCH", "TENSOR_ITEM", "TENSOR_TO_NUMBER") and (filename, line) == (cause.filename, cause.line) else None
     if tree is None:
         return ""
@@ -271,6 +273,14 @@ def advise(cause):
         return ("compile what the loop does in one step, and leave the loop to Python; or go on for the full number of steps and leave finished items as they are: "
                 "`done = done | c; x = torch.where(done, x, step(x))`")
     return ""
+
+
+def advise_effect(name):
+    """What to do about a call that is repeated in every call because of what it does."""
+    module, _, function = name.rpartition(".")
+    if module == "numpy" and function in _SAME_IN_TORCH:
+        return f"`torch.{function}` does the same as a part of the graph"
+    return "call it less often, or outside of the compiled function"
 
 
 def _where(test, a, b):

@@ -77,13 +77,22 @@ class Observed:
 
     def __init__(self, compiled):
         self.compiled, self.name = compiled, compiled.__name__
+        if self._is_ours():
+            self.name = compiled.stats()["name"]
         self.names = {self.name, compiled.stats()["name"], getattr(compiled.fn, "__qualname__", self.name)}  # as events call it
         self.calls = []
         self.events = []
 
     def place(self):
         """Where the user's own function begins: inside of torch.no_grad() and other decorators."""
+        if self._is_ours():
+            return next(((node["filename"], node["line"]) for entry in self.compiled.entries() for graph in _api.start_engine().dump(entry)["graphs"]
+                         for node in graph["nodes"]), ("?", 0))
         return _begin(inspect.unwrap(self.compiled.fn))
+
+    def _is_ours(self):
+        """Was it made here for a part of the program, such as a region of checkpoint()?"""
+        return getattr(getattr(self.compiled.fn, "__code__", None), "co_filename", "").startswith(os.path.dirname(_api.__file__) + os.sep)
 
     def place_in_events(self):
         return _begin(self.compiled.fn)
@@ -91,7 +100,7 @@ class Observed:
 
 def _begin(fn):
     if not isinstance(fn, type) and not hasattr(fn, "__code__"):
-        fn = getattr(fn, "forward", None) or getattr(type(fn), "__call__", fn)
+        fn = inspect.unwrap(getattr(fn, "forward", None) or getattr(type(fn), "__call__", fn))
     code = getattr(fn, "__code__", None) or getattr(getattr(fn, "__func__", None), "__code__", None)
     return (code.co_filename, code.co_firstlineno) if code else ("?", 0)
 

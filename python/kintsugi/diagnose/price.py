@@ -6,13 +6,9 @@
             tensor calls themselves cannot be run apart, the boundary is that of a small function on this machine (model)
 """
 
-import os
-
-import torch
-
 from .. import _api
 from .._config import config
-from . import model, timing
+from . import model, outside, timing
 from . import program as programs
 from .screen import quiet
 
@@ -27,6 +23,7 @@ class Verdict:
     def __init__(self):
         self.eager = self.compiled = self.without_breaks = None  # the last may be more than `compiled`: then the fixes gain nothing
         self.spread = 0.0
+        self.rest = None  # what a call takes beyond its tensor calls compiled, guards and side effects
         self.disturbed = False  # other programs interrupted most of what was timed
         self.note = ""
 
@@ -40,34 +37,16 @@ class Verdict:
         return us | {"speedup": self.speedup, "spread": self.spread, "disturbed": self.disturbed, "note": self.note}
 
 
-# Calls whose effects stay in the process, or are not seen while calls are measured (what is printed).
-_HARMLESS = ("print", "logging.", "_warnings.", "warnings.", "list.", "dict.", "set.", "collections.", "torch.", "TensorBase.", "DisableTorchFunctionSubclass.", "time.", "random.",
-             "itertools.", "str.", "_json.", "json.", "re.", "math.", "numpy.", "object.__setattr__", "<slot wrapper '__setattr__'")
-_OUTSIDE = ("numpy.save", "numpy.memmap", "numpy.ndarray.tofile", "torch.save")
-_OPTIMIZERS = os.path.join(os.path.dirname(torch.__file__), "optim") + os.sep  # what they call changes parameters and their own state
-
-
-def find_obstacle(dumps):
-    """Why the function is not called again only to measure it; "": it may be."""
-    for dump in dumps:
-        for entry in dump["effects"]:
-            text = entry["text"].partition(" = ")[2] or entry["text"]
-            name = text.partition("(")[0]
-            stays = name.startswith(_HARMLESS) and not name.startswith(_OUTSIDE) and not (name == "print" and "'file'" in text)
-            if entry["kind"] == "call" and not stays and not entry["filename"].startswith(_OPTIMIZERS):
-                return f"not measured: a call has effects that may reach outside of the process ({name}, line {entry['line']}); --repeat measures all the same"
-    return ""
-
-
-def measure(observed, call, causes, verdict, progress=lambda text: None, seconds=SECONDS, may_run=True):
-    """Fills in the verdict, and price_us, spread_us, how and share of causes that are breaks. All ways are timed in turns."""
+def measure(observed, call, causes, verdict, progress=lambda text: None, seconds=SECONDS, may_run=True, left=False):
+    """Fills in the verdict, and price_us, spread_us, how and share of causes that are breaks or effects. All ways are timed in turns. left: graphs run step by step,
+    so that it is of interest what the same tensor calls take compiled."""
     engine = _api.start_engine()
     breaks = [cause for cause in causes if cause.kind == "break"]
     effects = [cause for cause in causes if cause.kind == "effect"]
     compiled, ways = {}, {}
     program, known, dump = None, [], None
     given = call.copy()
-    if breaks or effects and may_run:
+    if breaks or (effects or left) and may_run:
         progress(f"{observed.name}: writing its tensor calls as a function")
         try:
             dump, values = programs.capture(observed, call, may_run, given)
@@ -85,7 +64,7 @@ def measure(observed, call, causes, verdict, progress=lambda text: None, seconds
             ways["eager"]()
             timing.warm(ways["compiled"], (observed.compiled,))
         with config.patch(step_aside=False):
-            for name, fn in _variants(program, known):
+            for name, fn in _variants(program, known, effects if may_run else ()):
                 progress(f"{observed.name}: compiling {count_of(len(compiled) + 1)} variant")
                 compiled[name] = engine.Compiled(fn)
                 ways[name] = _caller(compiled[name], program.args)
@@ -93,13 +72,15 @@ def measure(observed, call, causes, verdict, progress=lambda text: None, seconds
         progress(f"{observed.name}: measuring")
         with config.patch(step_aside=config.step_aside and _is_aside(observed)):  # a comparison with eager calls that has not ended is no part of a call
             times = timing.turns(ways, seconds * len(ways)) if ways else {}
+        opaque = [cause for cause in (*effects, *(cause for cause, _ in known if cause.why not in programs.BRIDGED))] if may_run else []
+        alone = timing.of_lines(ways["eager"], {(cause.filename, cause.line) for cause in opaque}) if opaque else {}
         guards = engine.time_guards(observed.compiled, given[0], kwargs=given[1]) * 1e-9 if may_run else 0.0
     verdict.disturbed = any(one.disturbed for one in times.values())
     if may_run:
         verdict.eager, verdict.compiled = times["eager"].typical, times["compiled"].typical
         verdict.spread = max(times["eager"].spread, times["compiled"].spread)
     if program is not None:
-        _fill_all(known, effects if may_run else (), times, verdict, guards)
+        _fill_all(known, effects if may_run else (), times, verdict, guards, alone)
     elif known:
         progress(f"{observed.name}: measuring what a graph break costs on this machine")
         _fill_modelled(known, dump, verdict)
@@ -150,17 +131,20 @@ def _find(dump, breaks):
     return sorted(known, key=lambda pair: -len(pair[1]))
 
 
-def _variants(program, known):
+def _variants(program, known, effects):
     if program is None:
         return
     yield "base", program.write(())
+    left_out = program.only_for_effects() if effects else ()
+    if left_out:
+        yield "without effects", program.write((), left_out)
     for number, (_, steps) in enumerate(known[:MOST]):
         yield number, program.write(steps)
     if len(known) > 1:
         yield "all", program.write([step for _, steps in known for step in steps])
 
 
-def _fill_all(known, effects, times, verdict, guards):
+def _fill_all(known, effects, times, verdict, guards, alone):
     base = times["base"].typical
     total = verdict.compiled or base
     every = "all" if "all" in times else 0 if known else "base"
@@ -171,8 +155,9 @@ def _fill_all(known, effects, times, verdict, guards):
         scale = max(0.0, total - times[every].typical) / (base - times[every].typical)
     for number, (cause, _) in enumerate(known[:MOST]):
         _fill(cause, times, number, scale)
-    _share_rest([cause for cause, _ in known if cause.how == "modelled"], effects, max(0.0, rest - guards), timing.difference(times, "compiled", "base")[1]
-                if "compiled" in times else 0.0)
+    spread = timing.difference(times, "compiled", "base")[1] if "compiled" in times else 0.0
+    feeding = max(0.0, scale * timing.difference(times, "base", "without effects")[0]) if "without effects" in times else 0.0
+    verdict.rest = _share_rest([cause for cause, _ in known if cause.how == "modelled"], effects, max(0.0, rest - guards), spread, alone, feeding)
     if verdict.compiled and known:
         beyond = sum(cause.price_us for cause, _ in known if cause.how == "modelled") * 1e-6
         verdict.without_breaks = total - scale * (base - times[every].typical) if not beyond else max(0.0, min(total - beyond, times[every].typical + rest))
@@ -202,13 +187,26 @@ def _fill(cause, times, number, scale):
         cause.notes.append("the price is uncertain: it is small, and depends on how the fix is written")
 
 
-def _share_rest(causes, effects, rest, spread):
-    """What is neither tensor calls nor guards: calls that break the graph and cannot be left out, and side effects."""
-    times = sum(cause.count for cause in (*causes, *effects))
+def _share_rest(causes, effects, rest, spread, alone, feeding):
+    """What is neither tensor calls nor guards: calls that break the graph and cannot be left out, and side effects. Each takes what it takes in an eager call, or less
+    where that is more than there is. feeding: what tensor calls take that only side effects need. Gives what is left, in seconds."""
+    takes = {id(cause): alone.get((cause.filename, cause.line), 0.0) for cause in (*causes, *effects)}
+    scale = min(1.0, rest / sum(takes.values())) if any(takes.values()) else 0.0
     for cause in causes:
-        cause.price_us += rest * 1e6 * cause.count / times
+        cause.price_us += scale * takes[id(cause)] * 1e6
         cause.notes.append("the call itself is part of the price: what replaces it will take some of that")
     for cause in effects:
-        cause.price_us, cause.spread_us, cause.how = rest * 1e6 * cause.count / times, spread * 1e6, "modelled"
+        share = takes[id(cause)] / sum(takes[id(one)] for one in effects) if takes[id(cause)] else 0.0
+        cause.price_us, cause.spread_us, cause.how = (scale * takes[id(cause)] + feeding * share) * 1e6, spread * 1e6, "modelled"
         if spread > max(rest / 3, 0.2e-6):
             cause.notes.append(f"the price is uncertain: it varied by {spread * 1e6:.1f} us from turn to turn")
+    return rest - scale * sum(takes.values())
+
+
+def fill_steps(causes, verdict):
+    """Graphs that run step by step: what a call takes beyond the same tensor calls compiled, side effects and guards."""
+    for cause in causes:
+        if verdict.rest is not None and verdict.compiled:
+            cause.price_us, cause.how = verdict.rest * 1e6 * cause.count / sum(one.count for one in causes), "modelled"
+            cause.share = cause.price_us * 1e-6 / verdict.compiled
+            cause.notes.append("the price is uncertain: it is what the call takes beyond the same tensor calls, compiled by themselves")

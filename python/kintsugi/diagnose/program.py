@@ -64,12 +64,27 @@ class Program:
         if not self.nodes:
             raise NoProgram("it has no tensor calls")
 
-    def write(self, bridged):
-        writer = _Writer(self, frozenset(bridged))
+    def write(self, bridged, left_out=frozenset()):
+        writer = _Writer(self, frozenset(bridged), left_out)
         text = writer.text()
         names = dict(writer.names)
         exec(compile(text, "<kintsugi: calls of a recording>", "exec"), names)
         return names["program"]
+
+    def only_for_effects(self):
+        """Steps of tensor calls that nothing needs but side effects: `y.norm()` in `print(float(y.norm()))`."""
+        steps = self.dump["steps"]
+        live = {vid for index, step in enumerate(steps) if index not in self.nodes and (index in self.breaks or step["kind"] != "check" and not is_effect(step))
+                for vid in step["operands"]}
+        found = set()
+        for index in sorted(self.nodes, reverse=True):
+            node = self.nodes[index]
+            if node["vid"] and node["vid"] not in live and not node["target"].endswith("_"):
+                found.add(index)
+            else:
+                live.update(steps[index]["operands"])
+        used = {vid for index, step in enumerate(steps) if is_effect(step) or index in found for vid in step["operands"]}
+        return frozenset(index for index in found if self.nodes[index]["vid"] in used)
 
     def try_out(self):
         """Runs it once as it stands, for not all that a program does can be done apart from it: gradients of what other calls made, say."""
@@ -94,6 +109,11 @@ class Program:
                 self.externals[vid] = None
                 self.constants[vid] = value
         return self.externals[vid]
+
+
+def is_effect(step):
+    """A call that is repeated because of what it does."""
+    return step["kind"] == "call" and not step["graph"] and "effect" in step["flags"]
 
 
 def goes_on_as_true(step):
@@ -143,8 +163,8 @@ class _Side:
 
 
 class _Writer:
-    def __init__(self, program, bridged):
-        self.program, self.bridged = program, bridged
+    def __init__(self, program, bridged, left_out):
+        self.program, self.bridged, self.left_out = program, bridged, left_out
         self.names = {"torch": torch, "graph_break": _api.graph_break}
         self.known = {}      # id of an object: its name
         self.made = {}       # vid: (name, note)
@@ -174,6 +194,8 @@ class _Writer:
 
     def text(self):
         for index, step in enumerate(self.program.dump["steps"]):
+            if index in self.left_out:
+                continue
             if index in self.program.nodes:
                 self.add_node(self.program.nodes[index])
             elif index in self.program.breaks:

@@ -5,7 +5,7 @@ import re
 
 from .causes import Cause
 
-_LOCAL = re.compile(r"L\['(\w+)'\]")
+_NAME = re.compile(r"\b[LG]\['(\w+)'\]")  # a variable of the function, or a global
 _NOW = re.compile(r"^(?P<was>.*?)(?: \(now (?P<now>.*)\))?$")
 _TENSOR = re.compile(r"^tensor '(?P<name>.*?)' (?P<what>.*?)(?: at index (?P<dim>\d+))?\. expected (?P<was>.*?), actual (?P<now>.*?)"
                      r"(?P<open> \(size changed .*; now dynamic\))?$")
@@ -135,7 +135,7 @@ def _cause(observed, name, fact, dim, change):
 
 
 def _plain(text):
-    return _LOCAL.sub(r"\1", text)
+    return _NAME.sub(r"\1", text)
 
 
 def _name(was):

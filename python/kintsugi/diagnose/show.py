@@ -59,7 +59,10 @@ def count(number, noun):
 
 
 def place(filename, line):
-    """A short path where the file lies below the current folder."""
+    """A short path where the file lies below the current folder, or in an installed package."""
+    for mark in ("/site-packages/", "/dist-packages/"):
+        if mark in filename:
+            return f"{filename.rpartition(mark)[2]}:{line}"
     relative = os.path.relpath(filename) if os.path.isabs(filename) else filename
     return f"{filename if relative.startswith('..') else relative}:{line}"
 
@@ -100,6 +103,9 @@ def _verdict(diagnosis):
     shape = f"  {count(diagnosis.recordings, 'recording')}, {count(diagnosis.graphs, 'graph')}, {count(diagnosis.ops, 'tensor call')}, " \
             f"{count(diagnosis.breaks, 'graph break')}"
     yield shape, "dim"
+    level = sum(row["as_fast"] for row in diagnosis.kernels)
+    if level:
+        yield f"  {count(level, 'part')} of its graphs left to PyTorch's own kernels, which are as fast", "dim"
     if verdict.note:
         yield f"  {verdict.note}", "dim"
     if verdict.spread > 0.1 or verdict.disturbed:

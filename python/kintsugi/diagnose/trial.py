@@ -10,7 +10,7 @@ import sys
 import torch
 
 from .. import _validate
-from . import child, diagnose, observe, overlay, price, screen, state
+from . import child, diagnose, observe, outside, overlay, price, screen, state
 
 CALLS = 4        # of each function whose values are compared
 FACTORS = (-1.0, 1e3, 0.0)  # what arguments are multiplied by, so that decisions go the other way, too
@@ -76,7 +76,7 @@ class _Run:
         from .._api import start_engine
 
         engine = start_engine()
-        if not self.repeat and price.find_obstacle([engine.dump(entry) for entry in one.compiled.entries()]):
+        if not self.repeat and outside.find_obstacle([engine.dump(entry) for entry in one.compiled.entries()], one):
             return None
         found, size = [], 0
         for call in one.calls[-CALLS:]:
