@@ -6,6 +6,7 @@ result: it needs no network and can be searched from file://. mkdocs-material dr
 """
 
 import ast
+import json
 import os
 import pathlib
 import re
@@ -48,7 +49,23 @@ def join_source(parts):
     return text
 
 
-def break_page(row, stock_titles):
+def price_of(why, prices):
+    """What the break costs in its example, in words; "": it was not measured (tools/break_prices.py)."""
+    told = []
+    for size, of in (("small", "with its own tensors"), ("large", f"with tensors {prices['larger']} times as large")):
+        times = prices["reasons"].get(why, {}).get(size)
+        if times:
+            broken, fixed = times
+            cost = f"the break costs {us(broken - fixed)}" if broken > 1.02 * fixed else "the break costs nothing, for the rewrite takes as long or longer"
+            told.append(f"{of}, a call takes {us(broken)} with the break and {us(fixed)} without it: {cost}")
+    return f"In the example above {'; '.join(told)}. ({prices['note']}.)" if told else ""
+
+
+def us(value):
+    return f"{value / 1000:.3g} ms" if value >= 1000 else f"{value:.2g} µs" if value < 10 else f"{value:.0f} µs"
+
+
+def break_page(row, stock_titles, prices):
     """The page of one row of the table."""
     out = [f"# {row['type']}", "", f"`{row['why']}` · {row['id']} · {CATEGORIES.get(row['category'], row['category'])}", "", "## What happened", "", row["explanation"], ""]
     example = example_parts(row["why"])
@@ -60,8 +77,9 @@ def break_page(row, stock_titles):
         out += [f"- {hint}" for hint in row["hints"]] + [""]
         if example and example[1]:
             out += ["The example without the break:", "", "```python", example[1], "```", ""]
-    out += ["## Its price", "", "What a break costs depends on what could be computed across it. `kintsugi explain script.py` measures it for your program, in microseconds per "
-            "call and as a share of the call.", ""]
+    price = price_of(row["why"], prices)
+    out += ["## Its price", "", *([price, ""] if price else []), "What a graph break costs in your program depends on what could be fused across it. `python -m kintsugi explain script.py` measures "
+            "it, in microseconds per call and as a share of the call.", ""]
     if row["stock"]:
         out += ["## PyTorch's ids", ""]
         out += [f"- [{name}](https://meta-pytorch.github.io/compile-graph-break-site/gb/{name.lower()}.html) {stock_titles.get(name, '')}".rstrip() for name in row["stock"]] + [""]
@@ -69,7 +87,7 @@ def break_page(row, stock_titles):
 
 
 def index_page(rows):
-    out = ["# Reasons for graph breaks", "", "Each row of the engine's table has a page. `python -m kintsugi breaks NAME` prints the same in a terminal, and takes PyTorch's ids as well.", ""]
+    out = ["# Reasons for graph breaks", "", "Each reason has its own page. `python -m kintsugi breaks NAME` prints the same text in a terminal; it also accepts PyTorch's ids.", ""]
     for category, title in CATEGORIES.items():
         found = [row for row in rows if row["category"] == category]
         if found:
@@ -84,33 +102,33 @@ def cell(text):
 
 def ids_page(groups, rows, titles):
     """Every id of PyTorch's, with what becomes of it here."""
-    out = ["# PyTorch's ids", "", "What each id of PyTorch's registry of graph breaks means here. `python -m kintsugi breaks GB0142` answers for one.", "", "## A graph break here as well", "",
+    out = ["# PyTorch's ids", "", "What each id in PyTorch's registry of graph breaks means in Kintsugi. `python -m kintsugi breaks GB0142` looks one up.", "", "## Also a graph break in Kintsugi", "",
            "| id | PyTorch's title | here |", "|---|---|---|"]
     named = sorted(((name, row) for row in rows for name in row["stock"]), key=lambda pair: pair[0])
     out += [f"| {name} | {cell(titles.get(name, ''))} | [{row['why']}]({row['why']}.md) |" for name, row in named] + [""]
     for group in groups:
-        out += [f"## No graph break: {group.title}", "", group.text, "", "| id | PyTorch's title |", "|---|---|"]
+        out += [f"## Not a graph break: {group.title}", "", group.text, "", "| id | PyTorch's title |", "|---|---|"]
         out += [f"| {name} | {cell(title)} |" for name, title in sorted(group.ids.items())] + [""]
     return "\n".join(out)
 
 
 def stock_titles():
     """PyTorch's own titles, where the torch at hand has its registry."""
-    import json
-
     import torch
 
     path = pathlib.Path(torch.__file__).parent / "_dynamo/graph_break_registry.json"
-    return {name: entries[-1]["Gb_type"].strip() for name, entries in json.loads(path.read_text()).items()} if path.exists() else {}
+    found = json.loads(path.read_text()) if path.exists() else {}
+    # Where a title is put together at run time, the registry has the name of a variable.
+    return {name: next((one["Gb_type"].strip() for one in reversed(entries) if not one["Gb_type"].startswith("_gb")), "") for name, entries in found.items()}
 
 
 def write_breaks(folder):
     from kintsugi import _messages, _pytorch_ids
 
-    rows, titles = _messages.rows(), stock_titles()
+    rows, titles, prices = _messages.rows(), stock_titles(), json.loads((ROOT / "docs/breaks/prices.json").read_text())
     (folder / "breaks").mkdir()
     for row in rows:
-        (folder / "breaks" / f"{row['why']}.md").write_text(break_page(row, titles))
+        (folder / "breaks" / f"{row['why']}.md").write_text(break_page(row, titles, prices))
     (folder / "breaks/index.md").write_text(index_page(rows))
     (folder / "breaks/pytorch-ids.md").write_text(ids_page(_pytorch_ids.groups(), rows, titles))
     return sorted(row["why"] for row in rows)
@@ -150,8 +168,6 @@ def navigation(folder, names, measured):
 
 
 def main(arguments):
-    import json
-
     os.environ["NO_MKDOCS_2_WARNING"] = "1"
     build = pathlib.Path(arguments[0]).resolve()
     folder = build / "docs"
@@ -159,12 +175,14 @@ def main(arguments):
     folder.mkdir(parents=True)
     measured = copy_texts(folder)
     names = write_breaks(folder)
+    shutil.copy(ROOT / "docs/theme/kintsugi.css", folder)
     settings = {
         "site_name": "Kintsugi", "docs_dir": str(folder), "site_dir": str(build / "site"), "use_directory_urls": False,
         "theme": {"name": "material", "custom_dir": str(ROOT / "docs/theme"), "font": False, "features": ["navigation.tabs", "navigation.indexes", "navigation.top", "content.code.copy", "search.highlight"],
                   "palette": [{"media": "(prefers-color-scheme: light)", "scheme": "default", "toggle": {"icon": "material/weather-night", "name": "Dark"}},
                               {"media": "(prefers-color-scheme: dark)", "scheme": "slate", "toggle": {"icon": "material/weather-sunny", "name": "Light"}}]},
         "plugins": [{"material/search": {"separator": r"[\s\-.,:;()`'\"\[\]/|]+"}}, "material/offline"], "markdown_extensions": ["tables", "admonition", "attr_list", "pymdownx.highlight", "pymdownx.superfences"],
+        "extra_css": ["kintsugi.css"],
         "validation": {"links": {"not_found": "info", "unrecognized_links": "info", "anchors": "info"}},
         "nav": navigation(folder, names, measured),
     }

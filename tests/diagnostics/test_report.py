@@ -122,6 +122,13 @@ def test_kinds_of_inputs_that_are_compiled_alike_share_a_row():
     assert text.count("<tr>") == 3 and "3 us – 4 us" in text and "3 ms" in text
 
 
+def test_a_graph_is_told_with_the_line_of_the_user(report, tmp_path):
+    program = "import torch\nnorm = torch.nn.LayerNorm(4)\n\n\ndef f(x):\n    return norm(x)\n\n\ng = torch.compile(f)\nwith torch.no_grad():\n    for _ in range(3):\n        g(torch.ones(2, 4))\n"
+    report("script.py", program)
+    found = json.loads((tmp_path / "out" / "found.json").read_text())["functions"][0]
+    assert found["sequence"] == [["graph", 6, "graph 1: 1 call"]]
+
+
 def test_a_timeline_is_drawn_from_data():
     """It may hold anything, and a picture of thousands of segments takes few elements."""
     text = timeline.picture("t", "Timeline", [("call", [(i, 1, "graph", "</script><b>", "") for i in range(5000)])], 5000)

@@ -24,6 +24,12 @@ def test_pages_are_made_from_the_tables(tmp_path):
         assert row["explanation"] in text and row["id"] in text
         if (ROOT / f"docs/breaks/examples/{row['why']}.py").exists():
             assert "```python" in text and "from support" not in text
+    prices = json.loads((ROOT / "docs/breaks/prices.json").read_text())["reasons"]
+    assert set(prices) <= {row["why"] for row in _messages.rows()} and len(prices) >= 35
+    for why in prices:  # what it costs in its example, measured
+        assert "the break costs" in (breaks / f"{why}.md").read_text()
+    assert "_gb_type" not in (breaks / "DATA_DEPENDENT_BRANCH.md").read_text()  # a title that PyTorch's registry does not have
+    assert (tmp_path / "docs/guide/sizes.md").exists()
     ids = (breaks / "pytorch-ids.md").read_text()
     for group in _pytorch_ids.groups():
         assert all(f"| {name} |" in ids for name in group.ids)

@@ -121,14 +121,15 @@ def _kernels_of(observed, verdict):
 def _sequence(dump):
     """What a call goes through: its graphs, breaks and effects in order."""
     breaks = {entry["step"]: entry for entry in dump["breaks"]}
-    calls = {number: len(graph["nodes"]) for number, graph in enumerate(dump["graphs"], 1)}
     found, seen = [], set()
     for index, step in enumerate(dump["steps"]):
         if index in breaks:
             found.append(("break", breaks[index]["line"], breaks[index]["type"]))
         elif step["graph"] and step["graph"] not in seen:
             seen.add(step["graph"])
-            found.append(("graph", step["line"], f"graph {step['graph']}: {calls[step['graph']]} calls"))
+            nodes = dump["graphs"][step["graph"] - 1]["nodes"]  # with lines of the user's code, where a step's is that of a library's
+            calls = f"{len(nodes)} call{'' if len(nodes) == 1 else 's'}"
+            found.append(("graph", nodes[0]["line"] if nodes else step["line"], f"graph {step['graph']}: {calls}"))
         elif "effect" in step["flags"] and "sunk" not in step["flags"] and not step["graph"] and step["kind"] == "call":
             found.append(("effect", step["line"], step["text"].partition(" = ")[2] or step["text"]))
     return found
