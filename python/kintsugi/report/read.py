@@ -10,6 +10,7 @@ import re
 import sysconfig
 
 from .. import _messages
+from .._errors import CommandError
 
 MOST = 2000        # findings of a file; what follows is counted
 LONGEST = 1 << 16  # bytes of a line that are looked at

@@ -142,7 +142,7 @@ list_pop(rec *r, const rec_args *a)
     if (at < 0)
         return mutate(r, a);
     kin_vid item = f->items[at];
-    return rec_list_splice(r, a->args[0], at, at + 1, NULL, 0) && rec_model_value(r, a, item);
+    return rec_list_splice(r, a->args[0], at, at + 1, NULL, 0) ? rec_model_value(r, a, item) : mutate(r, a);
 }
 
 static bool
@@ -161,7 +161,7 @@ list_clear(rec *r, const rec_args *a)
     rec_virtual *f = a->npos == 1 ? rec_known_list(r, a->args[0]) : NULL;
     if (f == NULL)
         return mutate(r, a);
-    return rec_list_splice(r, a->args[0], 0, f->n, NULL, 0) && rec_model_value(r, a, rec_const(r, Py_None));
+    return rec_list_splice(r, a->args[0], 0, f->n, NULL, 0) ? rec_model_value(r, a, rec_const(r, Py_None)) : mutate(r, a);
 }
 
 static bool
@@ -176,7 +176,7 @@ list_reverse(rec *r, const rec_args *a)
         items[i] = f->items[n - 1 - i];
     bool ok = n == 0 || rec_list_splice(r, a->args[0], 0, n, items, n);
     free(items);
-    return ok && rec_model_value(r, a, rec_const(r, Py_None));
+    return ok ? rec_model_value(r, a, rec_const(r, Py_None)) : mutate(r, a);
 }
 
 /* sort() without a key: elements are compared with one another. */
