@@ -2,11 +2,10 @@
 
 import linecache
 import os
-import sysconfig
 import traceback
 
 BREAK_PAGE = "https://meta-pytorch.github.io/compile-graph-break-site/gb/{}.html"
-_STANDARD = sysconfig.get_path("stdlib") + os.sep
+STANDARD = os.path.dirname(os.__file__) + os.sep  # files below it are of the standard library, unless they are of an installed package
 _rows = None
 
 
@@ -74,7 +73,7 @@ def library_of(filename):
 
 def user_place(stack, place):
     """(file, line, function) of the innermost frame that is the user's own; `place` when there is none."""
-    return next((tuple(frame) for frame in reversed(stack) if not library_of(frame[0]) and not frame[0].startswith(_STANDARD)), place)
+    return next((tuple(frame) for frame in reversed(stack) if not library_of(frame[0]) and not frame[0].startswith(STANDARD)), place)
 
 
 def effect_place(entry):

@@ -50,7 +50,7 @@ PATTERNS = {
     'exec': ("exec('z = 1')  #>\nx = x * 2", 'EXEC_EVAL', None),
     'open': ("open('/dev/null').close()\nx = x * 2", None, None),
     'sorted tensors': ('v = sorted(x.unbind())  #>\nx = v[0]', 'SORT_KEYS', None),
-    'max of tensors': ('v = max(x.unbind())  #>\nx = v * 2', 'BUILTIN_CALL', None),
+    'max of tensors': ('v = max(x.unbind())\nx = v * 2', None, None),
     'data_ptr': ('p = x.data_ptr()  #>\nx = x * (2 if p else 3)', 'DATA_POINTER', None),
     'is_contiguous id': ('p = id(x)\nx = x * (2 if p else 3)', None, None),
     'pickle': ('s = pickle.dumps(x)  #>\nx = x * len(s)', 'SERIALIZATION', None),
@@ -93,7 +93,7 @@ PATTERNS = {
     'dir': ('n = len(dir(x))  #>\nx = x * n', 'BUILTIN_CALL', None),
     'resize': ('x = x.clone()  #o\nx.resize_(2)  #>\nx = x * 2', 'RESIZE', None),
     'repr': ('s = repr(x)  #>\nx = x * len(s)', 'TENSOR_REPR', None),
-    'numpy array': ('a = np.array(x)  #>\nx = x * float(a[0])', 'TENSOR_NUMPY', None),
+    'numpy array': ('a = np.array(x)\nx = x * float(a[0])', None, None),
     'eval': ("x = eval('x * 2')  #>", 'EXEC_EVAL', None),
     'raise': ("if x.sum() > 100:\n    raise ValueError('big')\nx = x * 2", None, None),  # the graph asserts it
     'item of a size': ('n = int(x[1])\nx = x + torch.zeros(n, 1).sum()', None, None),

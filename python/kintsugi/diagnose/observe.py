@@ -8,7 +8,6 @@ import inspect
 import os
 import runpy
 import sys
-import sysconfig
 import traceback
 
 import torch
@@ -18,7 +17,6 @@ from .._config import config
 from .._errors import CommandError
 from . import state
 
-_STANDARD = sysconfig.get_path("stdlib") + os.sep  # frames below it are of the standard library, unless they are of an installed package
 KEEP_BYTES = 1 << 30  # of arguments that a session copies; larger ones are held as they are
 
 
@@ -322,7 +320,7 @@ def describe_end(status):
         if isinstance(status, SyntaxError):
             return f"{type(status).__name__}: {status}" + (f": {status.text.strip()}" if status.text else "")
         frames = [(one.filename, one.lineno, one.name) for one in traceback.extract_tb(status.__traceback__)]
-        own = [frame for frame in frames if not frame[0].startswith("<") and os.path.dirname(_api.__file__) not in frame[0] and not frame[0].startswith(_STANDARD)]
+        own = [frame for frame in frames if not frame[0].startswith("<") and os.path.dirname(_api.__file__) not in frame[0] and not frame[0].startswith(_messages.STANDARD)]
         file, line, _ = _messages.user_place(own, ("", 0, ""))
         where = f" (at {file}:{line})" if line else ""
         return f"{type(status).__name__}: {status}{where}"

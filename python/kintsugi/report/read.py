@@ -7,7 +7,6 @@ import dataclasses
 import json
 import os
 import re
-import sysconfig
 
 from .. import _messages
 from .._errors import CommandError
@@ -53,7 +52,6 @@ _RECOMPILE = re.compile(r"^Recompiling function (?P<name>\S+) in (?P<file>.+):(?
 _SKIPPED = re.compile(r"^WON'T CONVERT (?P<name>\S+) (?P<file>.+) line (?P<line>\d+)")
 _FAILED = re.compile(r"^torch\.(?:_dynamo|_inductor)\.exc\.(?P<type>\w+): (?P<title>.*)")
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+), in ')
-_STANDARD = sysconfig.get_path("stdlib") + os.sep
 _PAGE = re.compile(r"please visit: (?P<page>\S+)")
 
 
@@ -182,7 +180,7 @@ def _begin(body, open_one, serious):
 
 
 def _is_library(file):
-    return bool(_messages.library_of(file)) or file.startswith(_STANDARD)
+    return bool(_messages.library_of(file)) or file.startswith(_messages.STANDARD)
 
 
 def _find_user_line(body, found, collector):
