@@ -13,4 +13,6 @@ if _reason is not None:
     _eager.warn(_reason)
     engine = _eager.Engine(_reason)
 
-__all__ = ["engine"]
+reason = _reason  # why there is no engine; None: there is one
+
+__all__ = ["engine", "reason"]

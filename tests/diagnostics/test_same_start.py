@@ -162,6 +162,16 @@ def test_wrong_input_is_named_with_its_value(tmp_path, monkeypatch, capfd, argum
     assert f"kintsugi: {arguments[0]}: {told}" in out.err and "Traceback" not in out.err
 
 
+@pytest.mark.parametrize("command", [["explain"], ["validate"], ["check", "--fullgraph"]])
+def test_where_nothing_can_be_compiled_that_is_said(tmp_path, monkeypatch, capfd, command):
+    from kintsugi import _engine
+
+    monkeypatch.setattr(_engine, "reason", "this is a toy interpreter")
+    (tmp_path / "script.py").write_text("")
+    assert cli.main([*command, str(tmp_path / "script.py")]) == 2
+    assert "nothing is compiled here: this is a toy interpreter; python -m kintsugi doctor tells more" in capfd.readouterr().err
+
+
 @pytest.mark.parametrize("option, value", [("--launches", "0"), ("--launches", "many")])
 def test_a_number_out_of_range_is_refused(capfd, option, value):
     with pytest.raises(SystemExit) as stop:

@@ -12,7 +12,7 @@ import traceback
 
 import torch
 
-from .. import _api, _logs, _messages
+from .. import _api, _engine, _logs, _messages
 from .._config import config
 from .._errors import CommandError
 from . import state
@@ -183,6 +183,11 @@ def load(where):
     return module
 
 
+def _need_engine():
+    if _engine.reason is not None:
+        raise TargetError(f"nothing is compiled here: {_engine.reason}; python -m kintsugi doctor tells more")
+
+
 def need_script(path):
     if not os.path.isfile(path):
         near = difflib.get_close_matches(os.path.basename(path), _scripts(os.path.dirname(path) or "."), 1)
@@ -271,6 +276,7 @@ def _value_of(module, inputs):
 
 def watch(target, arguments=(), inputs=None):
     """(exit status of the script or the exception that ended it, the functions that ran): a script is run, module:fn is called three times, compiled."""
+    _need_engine()
     if split_target(target)[1] is None:
         if not target.endswith(".py"):
             raise TargetError(f"{target}: expected a script that ends in .py, or module:function")
@@ -295,6 +301,7 @@ def watch(target, arguments=(), inputs=None):
 def same_each_time(target, arguments=(), inputs=None, **options):
     """The functions of a target, which runs to its end as in every other run: with the same random numbers, and with code that is used as soon as it is made, since
     comparisons depend on the clock. options: of the engine, for as long as this lasts."""
+    _need_engine()
     engine = _api.start_engine()
     options = {"trials": 0, **options}
     before = {name: engine.options()[name] for name in options}
