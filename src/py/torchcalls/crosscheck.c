@@ -214,7 +214,8 @@ void
 rec_crosscheck_look(rec *r)
 {
     rec_crosscheck *w = r->crosscheck;
-    if (w->on || w->inside > 0 || r->stopped || r->done || r->unchecked || is_opaque(r))
+    /* A call that one of the program's classes takes over (call.of_torch) is that class's method, whose instructions are watched one by one. */
+    if (w->on || w->inside > 0 || r->stopped || r->done || r->unchecked || r->call.of_torch || is_opaque(r))
         return;
     PyObject *disabled = PyObject_CallNoArgs(w->all_disabled);
     if (disabled == Py_False) {
@@ -232,7 +233,7 @@ rec_crosscheck_look(rec *r)
 typedef struct {
     uint32_t nodes;   /* TORCH steps that show as one call */
     uint32_t silent;  /* steps that may show as one call */
-    bool leaf;        /* a Python function is among the nodes */
+    bool leaf;        /* among the nodes is a function that makes calls of its own: of Python, or of C but not of torch (max, which compares) */
     bool anything;    /* whatever was seen is accounted for */
     bool again;       /* some step does what the instruction did again */
 } recorded;
@@ -277,7 +278,7 @@ add_step(rec *r, const kin_step *s, recorded *sum)
     } else if (!(s->flags & KIN_STEP_TORCH)) {
         sum->again = sum->again || !(test || (s->flags & (KIN_STEP_PURE | KIN_STEP_MUTATES)));
         sum->silent += callee != NULL && rec_is_torch_callable(callee);
-    } else if (callee != NULL && PyFunction_Check(callee)) {
+    } else if (callee != NULL && (PyFunction_Check(callee) || !rec_is_torch_callable(callee))) {
         sum->leaf = true;
     } else if ((callee != NULL && never_shows(callee)) || takes_a_part(r, s)) {
         sum->silent++;
