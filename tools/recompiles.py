@@ -2,8 +2,8 @@
 
     python tools/recompiles.py [--no-stock] [--docs docs/recompiles.md]
 
-Exit status 1: an example is not as its page says (tests/py/test_recompile_examples.py checks the same). Stock runs with its backend "eager": what is
-compared is how often it traces anew, how long that takes, and what it tells (TORCH_LOGS=recompiles).
+The exit status is 1 if an example does not do what its page says (tests/py/test_recompile_examples.py checks the same). Stock runs with its backend "eager":
+compared are the number of recompiles, their time and what TORCH_LOGS=recompiles reports.
 """
 
 import argparse
@@ -20,6 +20,22 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 MARK = "# <- matters"
+HEAD = """# Recompiles: causes and fixes
+
+A compiled function is recorded again when a value that its code depends on changes. This page has one example of each cause. `python tools/recompiles.py`
+makes it from `docs/recompiles/examples.py`, and the tests run the same examples.
+
+To see your own recompiles, use any of these; they report the same causes:
+
+- `kintsugi.recompiles(fn)` returns them as objects;
+- `python -m kintsugi explain SCRIPT` lists them with the line that depends on the value;
+- `TORCH_LOGS=recompiles` logs each as it happens;
+- `kintsugi.stats(fn)["variants"]` has the `cause` of each recording.
+
+To turn a recompile into an error, set `torch._dynamo.config.error_on_recompile = True` or call `torch.compiler.set_stance("fail_on_recompile")`.
+"""
+FOOT = ("Time: all calls of the example, compilation included. Stock PyTorch runs with `backend=\"eager\"`, so without Inductor's compile time, and its start-up "
+        "is not counted.")
 
 
 def load():
@@ -98,22 +114,16 @@ def source_of(function):
 
 
 def page(rows):
-    text = ["# What is compiled once more, and what to do about it", "",
-            "Made by `python tools/recompiles.py` from `docs/recompiles/examples.py`; the tests run the same examples. `kintsugi.recompiles(fn)` gives what is told here as objects; "
-            "`python -m kintsugi explain`, `TORCH_LOGS=recompiles` and `kintsugi.stats(fn)[\"variants\"]` (a `cause` each) show it, too. `torch._dynamo.config.error_on_recompile` and "
-            "`torch.compiler.set_stance(\"fail_on_recompile\")` make an error of it.", "",
-            "| example | recompiles | with the remedy | ms | recompiles of stock | ms |", "|---|---|---|---|---|---|"]
+    text = [HEAD, "| example | recompiles | with the fix | time (ms) | recompiles in stock | time (ms) |", "|---|---|---|---|---|---|"]
     for example, ours, stock in rows:
         other = f"{stock['recompiles']} | {stock['ms']:.0f}" if stock else "- | -"
         text.append(f"| [{example.__name__}](#{example.__name__.lower()}) | {ours['recompiles']} | {ours['better']} | {ours['ms']:.0f} | {other} |")
-    text += ["", "ms: all calls of the example, compiling included; stock with its backend \"eager\", so without Inductor, and without what its first use takes."]
+    text += ["", FOOT]
     for example, ours, stock in rows:
-        text += ["", f"## {example.__name__}", "", example.__doc__, "", "```python", source_of(part(example, "fn")), "```", "", "told: " + "; ".join(f"`{line}`" for line in ours["told"]),
-                 "", f"remedy: {example.remedy}. What is said: " + "; ".join(ours["hints"]) + "."]
-        if stock and stock["told"]:
-            text += ["", "stock tells: " + "; ".join(f"`{line}`" for line in dict.fromkeys(stock["told"]))]
-        elif stock:
-            text += ["", "stock does not compile it again here"]
+        text += ["", f"## {example.__name__}", "", example.__doc__, "", "```python", source_of(part(example, "fn")), "```", "", "**Reported cause:** " + "; ".join(f"`{line}`" for line in ours["told"]),
+                 "", f"**Fix:** {example.remedy}.", "", "**Hint shown:** " + "; ".join(dict.fromkeys(ours["hints"])) + "."]
+        if stock:
+            text += ["", "**Stock reports:** " + ("; ".join(f"`{line}`" for line in dict.fromkeys(stock["told"])) or "nothing; it does not recompile here.")]
     return re.sub(r"[\w./-]*docs/recompiles/examples\.py", "docs/recompiles/examples.py", "\n".join(text)) + "\n"  # no folders of this machine
 
 

@@ -1,8 +1,8 @@
-"""What makes a compiled function be compiled once more: an example of each kind, with the remedy. The tests run them (tests/py/test_recompile_examples.py), and
-tools/recompiles.py writes docs/recompiles.md from them, with what stock does with the same calls.
+"""One example of each cause of a recompile, with its fix. The tests run them (tests/py/test_recompile_examples.py), and tools/recompiles.py writes
+docs/recompiles.md from them, with what stock PyTorch does with the same calls.
 
-An example is a class: `fn` is compiled, `calls` are the lists of arguments it gets in turn; the line of `fn` that makes the value matter is marked. `told` is in what the user is told.
-`better` and `better_calls` do the same without recompiling (each is taken from the example where it is missing); `remedy` says it in words.
+An example is a class. `fn` is compiled and called with each list of arguments in `calls`; a comment marks the line of `fn` that depends on the value. `told` is part of the
+reported cause. `better` and `better_calls` are the version that does not recompile (where one is missing, the original is used); `remedy` describes it.
 """
 
 import contextlib
@@ -12,9 +12,9 @@ import torch.nn.functional as F
 
 
 class Number:
-    """A number that changes from call to call: constant at first, open from the second value on."""
+    """A number that changes between calls. The first recording treats it as a constant, the second as an argument of the compiled code."""
 
-    told, remedy = "scale", "pass the number as a tensor, or compile with dynamic=True where it is an int"
+    told, remedy = "scale", "pass the number as a tensor; for an int, compile with `dynamic=True`"
 
     def fn(x, scale):
         return x * scale  # <- matters
@@ -24,9 +24,9 @@ class Number:
 
 
 class Choice:
-    """A text, or a flag, that chooses between ways: a recording for each."""
+    """A string or flag that selects a branch. Each value needs a recording of its own."""
 
-    told, remedy = "mode", "compile a function for each choice"
+    told, remedy = "mode", "compile one function per choice"
 
     def fn(x, mode):
         return F.relu(x) if mode == "relu" else F.gelu(x)  # <- matters
@@ -39,9 +39,9 @@ class Choice:
 
 
 class Size:
-    """A size that changes: fixed at first, open from the second size on."""
+    """A size that changes between calls. The first recording treats it as fixed, the second as a dynamic dim."""
 
-    told, remedy = "size", "torch._dynamo.mark_dynamic(x, 0), or compile with dynamic=True"
+    told, remedy = "size", "call `torch._dynamo.mark_dynamic(x, 0)`, or compile with `dynamic=True`"
 
     def fn(x):
         return x.view(x.shape[0] * 2, -1) + 1  # <- matters
@@ -51,9 +51,9 @@ class Size:
 
 
 class SizeOne:
-    """A size of 1 stretches over others where further ones do not: it has a recording of its own."""
+    """A size of 1 among larger ones. Size 1 broadcasts where larger sizes do not, so a dynamic dim does not cover it."""
 
-    told, remedy = "size", "pad to two rows, or leave batches of one out of the compiled function"
+    told, remedy = "size", "pad batches of one to two rows, or run them outside of the compiled function"
 
     def fn(x, y):
         return (x + y).reshape(x.shape[0] * 4)  # <- matters
@@ -63,7 +63,7 @@ class SizeOne:
 
 
 class Dtype:
-    """Another dtype, where code asks for it; without that one recording serves all dtypes."""
+    """A dtype that changes where the code asks for it. Code that does not ask needs one recording for all dtypes."""
 
     told, remedy = "dtype", "convert before the call"
 
@@ -75,9 +75,9 @@ class Dtype:
 
 
 class Dims:
-    """Another number of dims."""
+    """A tensor whose number of dims changes."""
 
-    told, remedy = "x", "give all calls as many dims (unsqueeze)"
+    told, remedy = "x", "give every call the same number of dims (`unsqueeze`)"
 
     def fn(x):
         return x.sum(-1) if x.dim() == 2 else x.sum((-1, -2))  # <- matters
@@ -87,7 +87,7 @@ class Dims:
 
 
 class Type:
-    """Another type: a tensor once, a number then."""
+    """An argument whose type changes: first a tensor, then a number."""
 
     told, remedy = "bias", "pass the same type in every call"
 
@@ -101,7 +101,7 @@ class Type:
 class Absent:
     """An argument that is sometimes None."""
 
-    told, remedy = "mask", "pass a mask of ones where there is none"
+    told, remedy = "mask", "pass a mask of ones instead of None"
 
     def fn(x, mask):
         return x if mask is None else x * mask  # <- matters
@@ -111,9 +111,9 @@ class Absent:
 
 
 class Length:
-    """A list of another length."""
+    """A list whose length changes."""
 
-    told, remedy = "parts", "pass one tensor in place of the list"
+    told, remedy = "parts", "pass one stacked tensor instead of the list"
 
     def fn(parts):
         return sum(part * 2 for part in parts)  # <- matters
@@ -126,9 +126,9 @@ class Length:
 
 
 class Keys:
-    """A dict with other keys."""
+    """A dict whose keys change."""
 
-    told, remedy = "batch", "give all calls the same keys"
+    told, remedy = "batch", "pass the same keys in every call"
 
     def fn(batch):
         return sum(batch[key] for key in batch)  # <- matters
@@ -138,9 +138,9 @@ class Keys:
 
 
 class Function:
-    """A function made anew for each call, with other code."""
+    """A function passed as an argument, with different code in each call."""
 
-    told, remedy = "activation", "make the function once, outside of the calls"
+    told, remedy = "activation", "create the function once, outside of the calls"
 
     def fn(x, activation):
         return activation(x) + 1  # <- matters
@@ -150,13 +150,13 @@ class Function:
 
 
 class Attribute:
-    """A setting of an object that code decides on."""
+    """An attribute that selects a branch and differs between the objects passed."""
 
     class Settings:
         def __init__(self, deep):
             self.deep = deep
 
-    told, remedy = "deep", "a compiled function for each setting"
+    told, remedy = "deep", "compile one function per setting"
 
     def fn(x, settings):
         return x.sin().sin() if settings.deep else x.sin()  # <- matters
@@ -166,9 +166,9 @@ class Attribute:
 
 
 class Training:
-    """Model.train() and Model.eval() in turns."""
+    """A module that is called both in training and in eval mode."""
 
-    told, remedy = "training", "two recordings are what is wanted here: each is used again"
+    told, remedy = "training", "none needed: both recordings are kept and used again"
 
     def fn(x, layer):
         return F.dropout(x, 0.0, layer.training) + 1  # <- matters
@@ -178,9 +178,9 @@ class Training:
 
 
 class Gradients:
-    """A tensor that requires gradients once, and does not then, where code asks for it."""
+    """`requires_grad` changes between calls, and the code asks for it."""
 
-    told, remedy = "requires_grad", "detach() before the call where no gradient is needed, or keep requires_grad the same"
+    told, remedy = "requires_grad", "call `detach()` first where no gradient is needed, or keep `requires_grad` the same"
 
     def fn(x):
         return x * 2 if x.requires_grad else x * 3  # <- matters
@@ -190,9 +190,9 @@ class Gradients:
 
 
 class Mode:
-    """Under torch.no_grad() once, and without it then, where code asks for it."""
+    """Calls with and without `torch.no_grad()`, where the code asks for the mode."""
 
-    told, remedy = "grad", "call it under one mode"
+    told, remedy = "grad", "make all calls under the same mode"
     line = False  # no line of the function asks: torch.is_grad_enabled() is known when the call begins
     around = [contextlib.nullcontext, torch.no_grad]
     better_around = [torch.no_grad, torch.no_grad]
@@ -204,9 +204,9 @@ class Mode:
 
 
 class Strides:
-    """A transposed tensor where a contiguous one was."""
+    """A transposed tensor after a contiguous one, where the code asks for the layout."""
 
-    told, remedy = "stride", "contiguous() before the call"
+    told, remedy = "stride", "call `contiguous()` first"
 
     def fn(x):
         return x.view(-1) + 1 if x.is_contiguous() else x + 1  # <- matters
