@@ -2,7 +2,7 @@
 
 A folder may include itself, core/base, core/diag, and what its row names: a folder ("core" = everything under core) or a
 single header. Also: folders stay small enough to be looked through and do not include each other in circles, what a header declares is
-defined in its folder, no Python.h under src/core, PY_VERSION_HEX and names of opcodes only where versions are told apart.
+defined in its folder, no Python.h under src/core, PY_VERSION_HEX, names of opcodes and CPython's private names only where versions are told apart.
 """
 
 import os
@@ -71,6 +71,8 @@ MOST_FILES = 24
 LARGE = {}
 CIRCLES = ()
 VERSION_FOLDERS = ("py/compat", "py/watch")
+# Names that CPython keeps to itself and has in the headers of all versions; of any other, some version has none.
+PRIVATE_EVERYWHERE = {"_PyErr_StackItem", "_PyInterpreterFrame", "_PyLong_NumBits", "_PyType_Lookup", "_Py_TPFLAGS_MATCH_SELF"}
 OPCODE_FOLDERS = ("core/bytecode", *VERSION_FOLDERS)
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.M)
 DECLARED = re.compile(r"^(?!static|typedef|return|#)[a-z][\w ]*[ *](\w+)\([^;{]*;", re.M)
@@ -106,6 +108,9 @@ def problems_in(path, text):
         yield f"src/{path}: names of opcodes stand in {', '.join(OPCODE_FOLDERS)} only; elsewhere core/bytecode/canon.def"
     if folder not in VERSION_FOLDERS and "PY_VERSION_HEX" in text:
         yield f"src/{path}: versions are told apart in {' and '.join(VERSION_FOLDERS)} only"
+    if folder not in VERSION_FOLDERS:
+        for name in sorted({*re.findall(r"\b_Py_?[A-Z]\w*", text)} - PRIVATE_EVERYWHERE):
+            yield f"src/{path}: {name} is private to CPython: {' and '.join(VERSION_FOLDERS)} say what stands for it in each version"
 
 
 def circles(arrows):

@@ -5,6 +5,7 @@
  */
 #include "py/aten/modes.h"
 #include "py/compat/codes.h"
+#include "py/compat/kinds.h"
 #include "py/objects/objects.h"
 #include "py/torchcalls/skip.h"
 #include "py/torchcalls/torchcalls.h"
@@ -180,7 +181,7 @@ call_of_default(rec *r, const rec_args *a)
     rec_virtual *args = func != NULL ? VIRTUAL(r, a->args[ARGS]) : NULL;
     if (args == NULL || !args->known || args->kind != VIRTUAL_TUPLE || args->n != 1 || !rec_is_const(r, a->args[FUNC]) || !kin_is_tensor(O(r, args->items[0])))
         return false;
-    PyObject *self = Py_IS_TYPE(func, &_PyMethodWrapper_Type) ? PyObject_GetAttrString(func, "__self__") : Py_NewRef(func);
+    PyObject *self = kin_is_method_wrapper(func) ? PyObject_GetAttrString(func, "__self__") : Py_NewRef(func);
     if (self != NULL && rec_is_of_tensors(self))
         name = PyDescr_NAME(self);
     PyErr_Clear();
