@@ -6,7 +6,7 @@ ROOT: the machine is that folder (debootstrap).
 
 PyPI's torch for x86-64 is linked with several gigabytes of CUDA. Where there is no GPU nothing of it is ever called, but the loader
 wants each library and each symbol. Written into torch/lib: a shared object for every missing library, with its soname, and the symbols that
-torch needs with their versions, all of them functions that return 100 (CUDA's "no device").
+torch needs with their versions, all of them functions that return 100 (CUDA's "no device"), or, where text is expected, say so.
 """
 import collections
 import pathlib
@@ -63,7 +63,8 @@ def can_load(name, root):
 def write(place, soname, plain, versions):
     source, script = place / f"{soname}.c", place / f"{soname}.map"
     names = set(plain).union(*versions.values())
-    source.write_text("".join(f"int {name}(void) {{ return 100; }}\n" for name in sorted(names)))
+    source.write_text("".join(f'char *{name}(void) {{ return "no device"; }}\n' if re.search("Get(Error|Status)(String|Name)$", name)
+                              else f"int {name}(void) {{ return 100; }}\n" for name in sorted(names)))
     nodes = "".join(f"{version} {{ global: {'; '.join(sorted(symbols))}; }};\n" for version, symbols in sorted(versions.items()))
     script.write_text(nodes)
     subprocess.run(["cc", "-shared", "-fPIC", "-w", "-fno-builtin", f"-Wl,-soname,{soname}", *([f"-Wl,--version-script={script}"] if nodes else []),
