@@ -27,7 +27,8 @@ def calls_that_stay(compiled, *args):
 
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("channels, filters", [(1, 1), (1, 3), (2, 2), (3, 3)])
-@pytest.mark.parametrize("kernel, stride, padding, dilation", [((3, 3), 1, 1, 1), ((5, 3), (2, 1), (2, 0), 1), ((3, 3), 2, 3, 2)])
+@pytest.mark.parametrize("kernel, stride, padding, dilation", [((3, 3), 1, 1, 1), ((5, 3), (2, 1), (2, 0), 1), ((3, 3), 2, 3, 2),
+                                                                ((7, 11), 1, (3, 5), 1), ((9, 7), (2, 3), 4, (1, 2))])
 def test_images(channels, filters, kernel, stride, padding, dilation, bias):
     x, weight = torch.randn(2, channels, 19, 33), torch.randn(filters, 1, *kernel)
     shift = torch.randn(filters) if bias else None
@@ -36,8 +37,11 @@ def test_images(channels, filters, kernel, stride, padding, dilation, bias):
 
 
 @pytest.mark.parametrize("stride", [1, 3])
-def test_lines(stride):
-    compiled_like_eager(lambda x, w: F.conv1d(x, w, None, stride, 4).abs() + 1, torch.randn(3, 1, 200), torch.randn(2, 1, 9))
+@pytest.mark.parametrize("taps", [9, 61])
+def test_lines(stride, taps):
+    args = torch.randn(3, 1, 200), torch.randn(2, 1, taps)
+    compiled = compiled_like_eager(lambda x, w: F.conv1d(x, w, None, stride, 4).abs() + 1, *args)
+    assert calls_that_stay(compiled, *args) == 0
 
 
 def test_edges_of_an_image_are_one_kernel():
