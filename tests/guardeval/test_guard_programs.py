@@ -1,5 +1,6 @@
 """Whole guard programs: loading, order, misses, the fast array against the explicit program."""
 
+import collections
 import gc
 import os
 import sys
@@ -199,7 +200,7 @@ def test_tree_of_modules(probe):
         assert [loaded[i] for i in leaves] == want
     stats = v.stats()
     assert stats["fast"] == 9 and stats["rearms"] == 1
-    if sys.version_info < (3, 13):  # later, dicts over inline values have no version that sees all stores
+    if sys.version_info[:2] != (3, 13):  # some of its releases: dicts over inline values have no version that sees all stores
         assert stats["ops"] == 0 and stats["words"] <= 5 * len(nodes) + 3
     for node in nodes:
         node.training = False
@@ -638,6 +639,97 @@ def test_module_class_can_change(probe):
     passes(v, {})
     mod.__class__ = Lazy
     misses(v, {}, 0, m)
+
+
+CHANGES = {
+    "store": lambda d: d.__setitem__("a", 2),
+    "delete": lambda d: d.__delitem__("a"),
+    "pop": lambda d: d.pop("a"),
+    "popitem": lambda d: [d.popitem() for _ in range(len(d))],
+    "clear": lambda d: d.clear(),
+    "update": lambda d: d.update(a=2),
+    "or": lambda d: d.__ior__({"a": 2}),
+    "init": lambda d: d.__init__(a=2),
+    "exec": lambda d: exec("global a; a = 2", d),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("kind", ["dict", "grown", "OrderedDict"])
+def test_each_change_of_a_dict_is_seen(probe, kind, change):
+    """The item is passed on from a dict that one word answers for; so that word moves with every change."""
+    d = {"dict": dict, "grown": dict, "OrderedDict": collections.OrderedDict}[kind]()
+    if kind == "grown":
+        d.update((f"k{i}", i) for i in range(40))
+    if change == "exec" and kind == "OrderedDict":
+        pytest.skip("exec takes a dict")
+    value = ["old"]
+    d["a"] = value
+    b = Build(probe)
+    x = b.src("LOCAL")
+    b.fact("TYPE", x, type(d))
+    item = b.src("DICT_ITEM", x, "a")
+    b.fact("TYPE", item, list)
+    b.fact("LEN", item, None, 1)
+    v = b.make(used=[item])
+    for _ in range(3):
+        assert passes(v, {x: d}) == {item: value}
+    assert v.stats()["fast"] == 2 and v.stats()["ops"] == 0
+    CHANGES[change](d)
+    misses(v, {x: d})
+    for new in (["new"], ["newer"]):
+        d["a"] = new
+        assert passes(v, {x: d}) == {item: new} and passes(v, {x: d}) == {item: new}
+
+
+def test_stores_to_an_object_are_seen_through_its_dict(probe):
+    """The dict sits over the object's own values, and instructions store there that are specialised for it."""
+    class Plain:
+        def __init__(self, value):
+            self.other, self.value = 0, value
+
+    objects = [Plain(["old"]) for _ in range(2)]
+    for obj in objects:
+        assert obj.__dict__["value"] == ["old"]
+    b = Build(probe)
+    x = b.src("LOCAL")
+    b.type_version(x, Plain)
+    value = b.src("IATTR", x, "value")
+    b.fact("LACKS_ATTR", x, "late")
+    b.fact("TYPE", value, list)
+    v = b.make(used=[value])
+
+    def store(obj, new):
+        obj.value = new
+
+    for i in range(40):
+        for obj in objects:
+            assert passes(v, {x: obj}) == {value: obj.value} and passes(v, {x: obj}) == {value: obj.value}
+            store(obj, [i])
+            assert passes(v, {x: obj}) == {value: [i]}
+    objects[0].late = 1
+    misses(v, {x: objects[0]})
+    passes(v, {x: objects[1]})
+
+
+def test_a_new_dict_at_an_old_address_is_another(probe):
+    b = Build(probe)
+    x = b.src("LOCAL")
+    b.fact("TYPE", x, list)
+    inner = b.src("LIST_ITEM", x, 0)
+    b.fact("TYPE", inner, dict)
+    item = b.src("DICT_ITEM", inner, "a")
+    b.fact("TYPE", item, list)
+    v = b.make(used=[item])
+    holder, addresses = [{"a": [0]}], set()
+    for i in range(1, 50):
+        passes(v, {x: holder})
+        assert passes(v, {x: holder}) == {item: [i - 1]}
+        addresses.add(id(holder[0]))
+        holder[0] = None
+        holder[0] = {"a": [i]}
+        assert passes(v, {x: holder}) == {item: [i]}
+    assert len(addresses) < 49, "no address came again: nothing was tried"
 
 
 def test_speed_is_reported(probe, capsys):

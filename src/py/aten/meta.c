@@ -273,7 +273,8 @@ static const char *const dtype_names[][2] = {
     {"UInt16", "u16"}, {"UInt32", "u32"}, {"UInt64", "u64"},
     {"UInt1", "u1"}, {"UInt2", "u2"}, {"UInt3", "u3"}, {"UInt4", "u4"}, {"UInt5", "u5"}, {"UInt6", "u6"},
     {"UInt7", "u7"}, {"Int1", "i1"}, {"Int2", "i2"}, {"Int3", "i3"}, {"Int4", "i4"}, {"Int5", "i5"}, {"Int6", "i6"},
-    {"Int7", "i7"}, {"Float8_e8m0fnu", "f8e8m0fnu"}, {"Float4_e2m1fn_x2", "f4e2m1fnx2"}};
+    {"Int7", "i7"}, {"Float8_e8m0fnu", "f8e8m0fnu"}, {"Float4_e2m1fn_x2", "f4e2m1fnx2"},
+    {"BComplex32", "bc32"}};
 static const char *const device_names[] = {"cpu", "cuda", "mkldnn", "opengl", "opencl", "ideep", "hip", "fpga",
                                            "maia", "xla", "vulkan", "metal", "xpu", "mps", "meta", "hpu",
                                            "ve", "lazy", "ipu", "mtia", "privateuseone"};

@@ -183,21 +183,122 @@ word_at(const void *addr)
     return (kin_word){(const uint64_t *)addr, *(const uint64_t *)addr};
 }
 
+/* ---- versions of dicts ---------------------------------------------------------------------------------------- */
+
+#if PY_VERSION_HEX >= 0x030E0000
+
+/* Dicts have no version any more, but a word for watchers, of which CPython uses the low 12 bits (and threads without the GIL the high
+ * half). Above them stands a number that no other dict ever had, and our watcher puts the next one there before each change. A new dict
+ * at an old address has a word of 0. */
+enum { OWN_BITS = 12 };
+
+static uint64_t *
+version_word(PyDictObject *dict)
+{
+    return &dict->_ma_watcher_tag;
+}
+
+static void
+renumber(PyDictObject *dict)
+{
+    static uint64_t last;
+    uint64_t own = ((uint64_t)1 << OWN_BITS) - 1;
+    *version_word(dict) = (*version_word(dict) & own) | ++last << OWN_BITS;
+}
+
+static int
+note_change(PyDict_WatchEvent event, PyObject *dict, PyObject *key, PyObject *value)
+{
+    (void)event, (void)key, (void)value;
+    renumber((PyDictObject *)dict);
+    return 0;
+}
+
+static bool
+is_numbered(PyDictObject *dict)
+{
+    static int watcher = -1; /* the interpreter has few of them: -2, none was left */
+    if (watcher == -1) {
+        PyObject *type, *value, *traceback;
+        PyErr_Fetch(&type, &value, &traceback);
+        watcher = PyDict_AddWatcher(note_change);
+        watcher = watcher < 0 ? -2 : watcher;
+        PyErr_Restore(type, value, traceback);
+    }
+    if (watcher < 0 || PyDict_Watch(watcher, (PyObject *)dict) < 0)
+        return false;
+    if (*version_word(dict) >> OWN_BITS == 0)
+        renumber(dict);
+    return true;
+}
+
+#else
+
+static uint64_t *
+version_word(PyDictObject *dict)
+{
+    return &dict->ma_version_tag;
+}
+
+static bool
+is_numbered(PyDictObject *dict)
+{
+    (void)dict;
+    return true;
+}
+
+#endif
+
+#if PY_VERSION_HEX >= 0x030D0000
+
+/* A dict over the values inside its object: does it see stores that go to the object? Releases of one minor version differ, so it is tried. */
+static bool
+try_store_to_object(void)
+{
+    PyObject *cls = PyObject_CallFunction((PyObject *)&PyType_Type, "s(){}", "probe"), *obj = cls != NULL ? PyObject_CallNoArgs(cls) : NULL;
+    PyObject *dict = obj != NULL && PyObject_SetAttrString(obj, "a", Py_None) == 0 ? PyObject_GenericGetDict(obj, NULL) : NULL;
+    bool seen = false;
+    if (dict != NULL && is_numbered((PyDictObject *)dict)) {
+        uint64_t before = *version_word((PyDictObject *)dict);
+        seen = PyObject_SetAttrString(obj, "a", Py_True) == 0 && *version_word((PyDictObject *)dict) != before;
+    }
+    Py_XDECREF(dict);
+    Py_XDECREF(obj);
+    Py_XDECREF(cls);
+    return seen;
+}
+
+static bool
+sees_object(const PyDictObject *dict)
+{
+    static int known = -1;
+    if (dict->ma_values == NULL || !dict->ma_values->embedded)
+        return true;
+    if (known < 0) {
+        PyObject *type, *value, *traceback;
+        PyErr_Fetch(&type, &value, &traceback);
+        known = try_store_to_object();
+        PyErr_Restore(type, value, traceback);
+    }
+    return known;
+}
+
+#else
+
+static bool
+sees_object(const PyDictObject *dict)
+{
+    (void)dict;
+    return true;
+}
+
+#endif
+
 const uint64_t *
 kin_heap_dict_version(PyObject *dict)
 {
-#if PY_VERSION_HEX >= 0x030E0000
-    (void)dict;
-    return NULL; /* dicts have no version any more */
-#else
     PyDictObject *mp = (PyDictObject *)dict;
-#if PY_VERSION_HEX >= 0x030D0000
-    /* A dict over the values inside its object does not see stores that go to the object. */
-    if (mp->ma_values && mp->ma_values->embedded)
-        return NULL;
-#endif
-    return &mp->ma_version_tag;
-#endif
+    return sees_object(mp) && is_numbered(mp) ? version_word(mp) : NULL;
 }
 
 int

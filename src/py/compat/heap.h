@@ -1,6 +1,6 @@
 /* Raw views of CPython's heap: dicts, inline instance values, instance dict pointers, at the level of words.
  *
- * Nothing here runs Python code, allocates, or touches the pending exception. All pointers are borrowed. The words
+ * Nothing here runs Python code or touches the pending exception; only what is asked once allocates. All pointers are borrowed. The words
  * (`kin_word`) are what the fast guard array compares: while all of them hold, what the function said still holds,
  * provided that the object it was asked about is still alive.
  */
@@ -33,7 +33,8 @@ typedef struct {
 bool kin_heap_key_hash(PyObject *key, Py_hash_t *hash);
 /* Looks `key` up in a dict (or a subclass, ignoring its methods). */
 kin_find kin_heap_dict_find(PyObject *dict, PyObject *key, Py_hash_t hash, kin_dict_entry *entry);
-/* The word that changes whenever the dict is modified; NULL where the version does not see all modifications. */
+/* The word that changes whenever the dict is modified; NULL where the version does not see all modifications. From 3.14 on dicts have none
+ * of their own: the dict is watched from the first time that it is asked for. */
 const uint64_t *kin_heap_dict_version(PyObject *dict);
 /* Words that keep the entry's slots where they are, up to 4; returns their number. */
 int kin_heap_dict_entry_words(PyObject *dict, const kin_dict_entry *entry, kin_word *out);
