@@ -35,6 +35,9 @@ typedef KIN_VEC(kin_capture_hint) kin_capture_hints;
 
 typedef KIN_VEC(uint32_t) kin_capture_numbers;
 
+/* Of more results it is not known which goes with which. */
+enum { KIN_CAPTURE_MOST_RESULTS = 63 };
+
 /* Forward and backward in one graph (joint.c): behind the tensors among the subgraph's inputs stand the tangents, what comes back for results that
  * require gradients. */
 typedef struct {
@@ -44,6 +47,7 @@ typedef struct {
     kin_capture_numbers gradients; /* by wanting input: fake tensor of its gradient; UINT32_MAX: there is none */
     KIN_VEC(kin_capture_whole) wholes; /* in their order; none is part of another */
     kin_capture_numbers arriving;  /* wanting inputs, by place in `wanting`, in the order in which torch's engine has their gradients ready */
+    KIN_VEC(uint64_t) from;   /* by result: the results that it was made from, for torch's autograd, as bits */
     KIN_VEC(uint64_t) saving; /* by result: the results that need something which going back from it frees, as bits */
 } kin_capture_joint;
 

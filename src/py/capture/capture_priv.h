@@ -95,7 +95,7 @@ PyObject *kin_capture_data_of(capturing *c, PyObject *obj);
 PyObject *kin_capture_fake_for(capturing *c, PyObject *obj);
 
 /* -- saves.c -- */
-/* Fills in what going back from one result takes from the others (joint.saving). */
+/* Fills in what going back from one result takes from the others (joint.saving), and by which it comes (joint.from). */
 bool kin_joint_saves(capturing *c);
 
 /* -- joint.c -- */

@@ -1,5 +1,6 @@
-/* Which results of a joint graph may be gone back from one after the other. Eager's nodes are many: going back frees what the nodes on the way have
- * saved, and only a result that needs one of these cannot be gone back from any more. The compiled graph is one node; it has to know. */
+/* Which results of a joint graph may be gone back from one after the other, and which the way back from one comes by. Eager's nodes are many: going back frees
+ * what the nodes on the way have saved, and only a result that needs one of these cannot be gone back from any more; and where it comes by another result, that
+ * one's hooks are called. The compiled graph is one node; it has to know. */
 #include "py/capture/capture_priv.h"
 
 #include <string.h>
@@ -7,7 +8,8 @@
 typedef struct {
     PyObject *seen;  /* dict: node -> the results that it is behind, as a number */
     PyObject *types; /* dict: type of a node -> does it save tensors? */
-    uint64_t *saving;
+    PyObject *ends;  /* dict: (node, number among its results) -> result */
+    uint64_t *saving, *from;
     uint32_t n;
 } walk;
 
@@ -57,13 +59,15 @@ join(walk *w, uint32_t result, uint64_t others)
 }
 
 static bool
-push_next(PyObject *node, PyObject *todo)
+push_next(walk *w, PyObject *node, uint32_t result, PyObject *todo)
 {
     PyObject *edges = PyObject_GetAttrString(node, "next_functions");
     bool ok = edges != NULL && PyTuple_Check(edges);
     for (Py_ssize_t i = 0; ok && i < PyTuple_GET_SIZE(edges); i++) {
-        PyObject *next = PyTuple_GET_ITEM(PyTuple_GET_ITEM(edges, i), 0);
-        ok = next == Py_None || PyList_Append(todo, next) == 0;
+        PyObject *edge = PyTuple_GET_ITEM(edges, i), *next = PyTuple_GET_ITEM(edge, 0), *end = PyDict_GetItemWithError(w->ends, edge);
+        if (end != NULL)
+            w->from[result] |= (uint64_t)1 << PyLong_AsUnsignedLong(end);
+        ok = !PyErr_Occurred() && (next == Py_None || PyList_Append(todo, next) == 0);
     }
     Py_XDECREF(edges);
     return ok;
@@ -80,7 +84,7 @@ visit(walk *w, PyObject *node, uint32_t result, PyObject *todo)
     int some = saves(w, node);
     if (some > 0)
         join(w, result, before | (uint64_t)1 << result);
-    return some >= 0 && push_next(node, todo);
+    return some >= 0 && push_next(w, node, result, todo);
 }
 
 static bool
@@ -99,19 +103,49 @@ walk_from(walk *w, PyObject *result, uint32_t number)
     return ok;
 }
 
+/* Is it memory that an operator writes to? What it is at the end was not made at once. */
+static bool
+is_written(const kin_aten *g, uint32_t storage)
+{
+    for (uint32_t i = 0; i < g->args.len; i++)
+        if (g->args.at[i].kind == KIN_ATEN_VALUE && g->args.at[i].written && kin_aten_at(g, g->args.at[i].value)->storage == storage)
+            return true;
+    return false;
+}
+
+static bool
+note_end(walk *w, const capturing *c, uint32_t result)
+{
+    uint32_t number = c->out->joint.results.at[result];
+    PyObject *fake = PyList_GET_ITEM(c->out->fakes, number), *node = PyObject_GetAttrString(fake, "grad_fn");
+    PyObject *nr = node == NULL ? NULL : PyObject_GetAttrString(fake, "output_nr"), *edge = nr == NULL ? NULL : PyTuple_Pack(2, node, nr);
+    PyObject *end = edge == NULL ? NULL : PyLong_FromUnsignedLong(result);
+    bool known = !is_written(c->out->graph, kin_aten_at(c->out->graph, c->entries.at[number].val)->storage);
+    bool ok = end != NULL && (!known || PyDict_SetItem(w->ends, edge, end) == 0);
+    Py_XDECREF(end);
+    Py_XDECREF(edge);
+    Py_XDECREF(nr);
+    Py_XDECREF(node);
+    return ok;
+}
+
 bool
 kin_joint_saves(capturing *c)
 {
     kin_capture_joint *j = &c->out->joint;
     uint64_t all = UINT64_MAX;
-    walk w = {.seen = PyDict_New(), .types = PyDict_New(), .n = j->results.len};
-    bool ok = w.seen != NULL && w.types != NULL;
+    walk w = {.seen = PyDict_New(), .types = PyDict_New(), .ends = PyDict_New(), .n = j->results.len};
+    bool ok = w.seen != NULL && w.types != NULL && w.ends != NULL, several = w.n > 1 && w.n <= KIN_CAPTURE_MOST_RESULTS;
     for (uint32_t i = 0; ok && i < w.n; i++)
-        ok = kin_vec_push(&j->saving, w.n > 1 && w.n <= 63 ? 0 : all) == KIN_OK;
+        ok = kin_vec_push(&j->saving, several ? 0 : all) == KIN_OK && kin_vec_push(&j->from, 0) == KIN_OK;
     w.saving = j->saving.at;
-    for (uint32_t i = 0; ok && w.n > 1 && w.n <= 63 && i < w.n; i++)
+    w.from = j->from.at;
+    for (uint32_t i = 0; ok && several && i < w.n; i++)
+        ok = note_end(&w, c, i);
+    for (uint32_t i = 0; ok && several && i < w.n; i++)
         ok = walk_from(&w, PyList_GET_ITEM(c->out->fakes, j->results.at[i]), i);
     Py_XDECREF(w.seen);
     Py_XDECREF(w.types);
+    Py_XDECREF(w.ends);
     return ok;
 }

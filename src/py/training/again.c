@@ -72,6 +72,8 @@ typedef struct {
     PyObject **of; /* by fake tensor: what it stands for now; owned */
     uint32_t n;
     launch_needed needed; /* nothing of it there: all is needed */
+    const launch_cut *cut;
+    bool create_graph;
 } replayed;
 
 static PyObject *
@@ -90,6 +92,30 @@ put_in_place(void *arg, PyObject *obj)
     return kin_map_items(obj, put_in_place, arg);
 }
 
+static PyObject *
+alias_of(PyObject *tensor, bool create_graph)
+{
+    if (create_graph)
+        return PyObject_CallMethod(tensor, "view_as", "O", tensor);
+    PyObject *alias = PyObject_CallMethod(tensor, "detach", NULL);
+    PyObject *done = alias == NULL ? NULL : PyObject_CallMethod(alias, "requires_grad_", NULL);
+    Py_XDECREF(alias);
+    return done;
+}
+
+/* What stands for a tensor from here on: at a result of the cut nothing goes back any further. New reference. */
+static PyObject *
+stand_for(const replayed *r, uint32_t number, PyObject *made)
+{
+    const kin_capture_numbers *results = &r->t->capture.joint.results;
+    for (uint32_t i = 0; r->cut != NULL && i < results->len; i++)
+        if (r->cut->results >> i & 1 && results->at[i] == number) {
+            bool joined = r->create_graph && r->cut->alive[i] != NULL;
+            return alias_of(joined ? r->cut->alive[i] : made, joined);
+        }
+    return Py_NewRef(made);
+}
+
 /* Results take the places of the fake tensors that stood for them. */
 static bool
 bind(replayed *r, PyObject *stands, PyObject *result)
@@ -98,8 +124,8 @@ bind(replayed *r, PyObject *stands, PyObject *result)
     if (number != UINT32_MAX) {
         if (number >= r->n || !kin_is_tensor(result))
             return false;
-        Py_XSETREF(r->of[number], Py_NewRef(result));
-        return true;
+        Py_XSETREF(r->of[number], stand_for(r, number, result));
+        return r->of[number] != NULL;
     }
     if (!PyTuple_Check(stands) && !PyList_CheckExact(stands))
         return true;
@@ -155,19 +181,8 @@ is_as_it_was(PyObject *tensor, PyObject *version)
     return same;
 }
 
-static PyObject *
-alias_of(PyObject *tensor, bool create_graph)
-{
-    if (create_graph)
-        return PyObject_CallMethod(tensor, "view_as", "O", tensor);
-    PyObject *alias = PyObject_CallMethod(tensor, "detach", NULL);
-    PyObject *done = alias == NULL ? NULL : PyObject_CallMethod(alias, "requires_grad_", NULL);
-    Py_XDECREF(alias);
-    return done;
-}
-
 static bool
-fill_inputs(replayed *r, PyObject *note, bool create_graph)
+fill_inputs(replayed *r, PyObject *note)
 {
     PyObject *tensors = PyTuple_GET_ITEM(note, 0), *versions = PyTuple_GET_ITEM(note, 1);
     for (uint32_t i = 0; i < PyTuple_GET_SIZE(tensors); i++) {
@@ -180,7 +195,7 @@ fill_inputs(replayed *r, PyObject *note, bool create_graph)
         else if (!idle && !is_as_it_was(tensor, PyTuple_GET_ITEM(versions, i)))
             return false;
         else
-            r->of[i] = is_wanting(r->t, i) ? alias_of(tensor, create_graph) : Py_NewRef(tensor);
+            r->of[i] = is_wanting(r->t, i) ? alias_of(tensor, r->create_graph) : Py_NewRef(tensor);
         if (r->of[i] == NULL)
             return false;
     }
@@ -237,26 +252,40 @@ replay_calls(replayed *r, PyObject *random)
 
 /* -- all of it ------------------------------------------------------------------------------------------------------ */
 
-/* From those results for which something comes back. */
+/* Inputs that want gradients, and the cut: new tuple. */
 static PyObject *
-go_back(const replayed *r, PyObject *grads, bool create_graph)
+inputs_of(const replayed *r)
 {
     const launch_training *t = r->t;
-    PyObject *results = PyList_New(0), *tangents = PyList_New(0), *inputs = PyTuple_New(t->nwanting), *given = NULL;
-    bool ok = results != NULL && tangents != NULL && inputs != NULL;
+    PyObject *list = PyList_New(0);
+    bool ok = list != NULL;
+    for (uint32_t i = 0; ok && i < t->nwanting; i++)
+        ok = PyList_Append(list, r->of[t->wanting[i]]) == 0;
+    for (uint32_t i = 0; ok && r->cut != NULL && i < t->nresults; i++)
+        ok = !(r->cut->results >> i & 1) || PyList_Append(list, r->of[t->capture.joint.results.at[i]]) == 0;
+    PyObject *tuple = ok ? PyList_AsTuple(list) : NULL;
+    Py_XDECREF(list);
+    return tuple;
+}
+
+/* From those results for which something comes back. */
+static PyObject *
+go_back(const replayed *r, PyObject *grads)
+{
+    const launch_training *t = r->t;
+    PyObject *results = PyList_New(0), *tangents = PyList_New(0), *wanted = inputs_of(r), *given = NULL;
+    bool ok = results != NULL && tangents != NULL && wanted != NULL;
     for (uint32_t i = 0; ok && i < t->nresults; i++)
         if (PyTuple_GET_ITEM(grads, i) != Py_None)
             ok = PyList_Append(results, r->of[t->capture.joint.results.at[i]]) == 0 && PyList_Append(tangents, PyTuple_GET_ITEM(grads, i)) == 0;
-    for (uint32_t i = 0; ok && i < t->nwanting; i++)
-        PyTuple_SET_ITEM(inputs, i, Py_NewRef(r->of[t->wanting[i]]));
     PyObject *from = ok ? PyList_AsTuple(results) : NULL, *with = from == NULL ? NULL : PyList_AsTuple(tangents);
     if (with != NULL)
-        given = kin_engine_run(from, with, create_graph, inputs);
+        given = kin_engine_run(from, with, r->create_graph, wanted);
     Py_XDECREF(from);
     Py_XDECREF(with);
     Py_XDECREF(results);
     Py_XDECREF(tangents);
-    Py_XDECREF(inputs);
+    Py_XDECREF(wanted);
     return given;
 }
 
@@ -271,10 +300,10 @@ results_of(const replayed *r)
 }
 
 PyObject *
-launch_again(const launch_training *t, PyObject *note, PyObject *grads, bool create_graph, PyObject **results)
+launch_again(const launch_training *t, PyObject *note, PyObject *grads, bool create_graph, const launch_cut *cut, PyObject **results)
 {
     uint32_t n = t->has_capture ? (uint32_t)PyList_GET_SIZE(t->capture.fakes) : 0;
-    replayed r = {.t = t, .of = calloc(n + 1, sizeof *r.of), .n = n};
+    replayed r = {.t = t, .of = calloc(n + 1, sizeof *r.of), .n = n, .cut = cut, .create_graph = create_graph};
     PyObject *given = NULL;
     bool before = kin_grad_enabled();
     if (!PyTuple_Check(note) || n == 0 || r.of == NULL) {
@@ -282,8 +311,8 @@ launch_again(const launch_training *t, PyObject *note, PyObject *grads, bool cre
     } else {
         kin_grad_set(true);
         bool all = results != NULL || t->nresults == 1;
-        if ((all || launch_needed_find(t, grads, &r.needed)) && fill_inputs(&r, note, create_graph) && replay_calls(&r, PyTuple_GET_ITEM(note, 2)))
-            given = go_back(&r, grads, create_graph);
+        if ((all || launch_needed_find(t, grads, &r.needed)) && fill_inputs(&r, note) && replay_calls(&r, PyTuple_GET_ITEM(note, 2)))
+            given = go_back(&r, grads);
         if (given != NULL && results != NULL)
             *results = results_of(&r);
         kin_grad_set(before);

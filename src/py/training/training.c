@@ -48,7 +48,6 @@ static PyType_Spec training_spec = {.name = "kintsugi._kintsugi.Training", .basi
 static struct {
     PyTypeObject *training;
     PyObject *apply;     /* of the class of nodes */
-    PyObject *pass_on;   /* of the class of nodes that stand between a node and one of its results */
     PyObject *hooks, *anomaly, *keeps_graph;
     PyObject *s_saved, *s_to_save, *s_not_differentiable, *s_materialize, *s_note;
     bool ready, failed;
@@ -57,11 +56,6 @@ static struct {
 static PyObject *forward(PyObject *self, PyObject *const *args, Py_ssize_t nargs);
 static PyObject *backward(PyObject *self, PyObject *const *args, Py_ssize_t nargs);
 
-static PyObject *pass_forward(PyObject *self, PyObject *const *args, Py_ssize_t nargs);
-static PyObject *pass_backward(PyObject *self, PyObject *const *args, Py_ssize_t nargs);
-
-static PyMethodDef pass_forward_method = {"forward", (PyCFunction)(void (*)(void))pass_forward, METH_FASTCALL, NULL};
-static PyMethodDef pass_backward_method = {"backward", (PyCFunction)(void (*)(void))pass_backward, METH_FASTCALL, NULL};
 static PyMethodDef forward_method = {"forward", (PyCFunction)(void (*)(void))forward, METH_FASTCALL, NULL};
 static PyMethodDef backward_method = {"backward", (PyCFunction)(void (*)(void))backward, METH_FASTCALL, NULL};
 
@@ -73,9 +67,9 @@ static_method(PyMethodDef *def)
     return method;
 }
 
-/* class CompiledFunction(torch.autograd.Function), and the apply that torch's own calls. */
-static PyObject *
-make_apply(PyMethodDef *forward_def, PyMethodDef *backward_def)
+/* class CompiledFunction(torch.autograd.Function). */
+PyObject *
+launch_training_apply(PyMethodDef *forward_def, PyMethodDef *backward_def)
 {
     PyObject *base = kin_import("torch.autograd", "Function"), *root = kin_import("torch._C", "_FunctionBase");
     PyObject *go = static_method(forward_def), *back = static_method(backward_def), *type = NULL, *apply = NULL;
@@ -99,8 +93,7 @@ prepare(void)
     if (known.ready || known.failed)
         return known.ready;
     known.training = (PyTypeObject *)PyType_FromSpec(&training_spec);
-    known.apply = make_apply(&forward_method, &backward_method);
-    known.pass_on = make_apply(&pass_forward_method, &pass_backward_method);
+    known.apply = launch_training_apply(&forward_method, &backward_method);
     known.hooks = kin_import("torch._C._autograd", "_top_saved_tensors_default_hooks");
     known.anomaly = kin_import("torch._C", "is_anomaly_enabled");
     known.keeps_graph = kin_import("torch._C._autograd", "_get_current_graph_task_keep_graph");
@@ -109,7 +102,7 @@ prepare(void)
     known.s_not_differentiable = PyUnicode_InternFromString("non_differentiable");
     known.s_materialize = PyUnicode_InternFromString("materialize_grads");
     known.s_note = PyUnicode_InternFromString("_kintsugi");
-    known.ready = known.training != NULL && known.apply != NULL && known.pass_on != NULL && known.hooks != NULL && known.anomaly != NULL && known.keeps_graph != NULL && known.s_note != NULL;
+    known.ready = known.training != NULL && known.apply != NULL && launch_results_prepare() && known.hooks != NULL && known.anomaly != NULL && known.keeps_graph != NULL && known.s_note != NULL;
     known.failed = !known.ready;
     PyErr_Clear();
     return known.ready;
@@ -366,69 +359,6 @@ view_of(PyObject *base, const launch_out *o)
     return rows && all == own && all > 0 ? PyObject_CallMethod(base, "view", "(O)", o->sizes) : launch_view_of(base, o);
 }
 
-/* -- several results ---------------------------------------------------------------------------------------------- */
-
-/* A tensor's hooks belong to its node, and torch's engine calls those of a node's every result, with None where nothing comes back. So each of several results
- * gets a node of its own, which is not gone through where nothing comes. The graph's node gives and saves stand-ins; they share the count of writes. */
-
-/* forward(ctx, (result,), stand-in) */
-static PyObject *
-pass_forward(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
-{
-    if (nargs != 3 || !PyTuple_CheckExact(args[1]) || PyTuple_GET_SIZE(args[1]) != 1) {
-        PyErr_SetString(PyExc_TypeError, "kintsugi: this node is made by launches only");
-        return NULL;
-    }
-    return PyObject_SetAttr(args[0], known.s_materialize, Py_False) < 0 ? NULL : Py_NewRef(PyTuple_GET_ITEM(args[1], 0));
-}
-
-static PyObject *
-pass_backward(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
-{
-    return PyTuple_Pack(2, Py_None, nargs == 2 ? args[1] : Py_None);
-}
-
-static void
-replace_saved(PyObject *saved, PyObject *from, PyObject *to)
-{
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(saved); i++)
-        if (PyTuple_GET_ITEM(saved, i) == from) {
-            PyTuple_SET_ITEM(saved, i, Py_NewRef(to));
-            Py_DECREF(from);
-        }
-}
-
-/* The results, by out, where there are several; in their place stand-ins. False with an exception. */
-static bool
-put_stand_ins(const launch_code *code, forward_made *f, PyObject **results)
-{
-    bool ok = true;
-    for (uint32_t i = 0; ok && f->t->nresults > 1 && i < code->nouts; i++) {
-        if (f->made[i] == NULL || !is_result(f->t, i))
-            continue;
-        results[i] = f->made[i];
-        f->made[i] = PyObject_CallMethod(results[i], "detach", NULL);
-        if ((ok = f->made[i] != NULL))
-            replace_saved(f->saved, results[i], f->made[i]);
-    }
-    return ok;
-}
-
-/* Takes the results back, behind nodes of their own. */
-static bool
-pass_results(const launch_code *code, PyObject **results, PyObject **made)
-{
-    bool ok = true;
-    for (uint32_t i = 0; ok && i < code->nouts; i++) {
-        PyObject *held = results[i] == NULL ? NULL : PyTuple_Pack(1, results[i]);
-        PyObject *passed = held == NULL ? NULL : PyObject_CallFunctionObjArgs(known.pass_on, held, made[i], NULL);
-        Py_XDECREF(held);
-        if (results[i] != NULL && (ok = passed != NULL))
-            Py_SETREF(made[i], passed);
-    }
-    return ok;
-}
-
 /* The outs as the node gives them, and views of these and of inputs. */
 static bool
 take_from_node(const launch_training *t, const launch_code *code, PyObject *given, PyObject *const *in, PyObject **results, PyObject **made)
@@ -438,7 +368,7 @@ take_from_node(const launch_training *t, const launch_code *code, PyObject *give
     for (uint32_t i = 0; ok && i < code->nouts; i++)
         if (!is_outside(t, code, i))
             Py_SETREF(made[i], Py_NewRef(PyTuple_GET_ITEM(given, next++)));
-    ok = ok && pass_results(code, results, made);
+    ok = ok && launch_results_pass(t, results, made);
     for (uint32_t i = 0; ok && i < code->nouts; i++) {
         const launch_out *o = &code->outs[i];
         if (o->kind == KIN_OUT_INPUT)
@@ -458,7 +388,7 @@ connect(const launch_code *code, const launch_inputs *inputs, forward_made *f, P
     PyObject **results = calloc(code->nouts + 1, sizeof *results);
     if (region && note != NULL)
         Py_XSETREF(f->saved, launch_region_saves(code, inputs->in));
-    if (note != NULL && f->saved != NULL && results != NULL && put_stand_ins(code, f, results))
+    if (note != NULL && f->saved != NULL && results != NULL && launch_results_put_stand_ins(f->t, code->nouts, f->made, f->saved, results))
         args = node_arguments(f->t, code, f, note, inputs->in);
     if (args != NULL)
         given = PyObject_CallObject(known.apply, args);
@@ -684,7 +614,7 @@ do_again(const launch_training *t, PyObject *note, PyObject *const *grads, bool 
     PyObject *tuple = PyTuple_New(t->nresults);
     for (uint32_t i = 0; tuple != NULL && i < t->nresults; i++)
         PyTuple_SET_ITEM(tuple, i, Py_NewRef(grads[i]));
-    PyObject *given = tuple == NULL ? NULL : launch_again(t, note, tuple, create_graph, NULL);
+    PyObject *given = tuple == NULL ? NULL : launch_again(t, note, tuple, create_graph, NULL, NULL);
     Py_XDECREF(tuple);
     return given;
 }
@@ -783,7 +713,11 @@ backward(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
             grads[i] = args[1 + t->grad_at[i]];
             there |= grads[i] == Py_None ? 0 : (uint64_t)1 << (i < 63 ? i : 63);
         }
+        PyObject *direct = launch_results_take_direct(t, args[0]);
         PyObject *given = there == 0 ? no_gradients(t) : go_back(args[0], t, note, grads, there);
+        if (direct != NULL)
+            launch_results_add(direct, &given, &there);
+        Py_XDECREF(direct);
         all = given == NULL ? NULL : put_in_front(given);
         Py_XDECREF(given);
         if (all != NULL)

@@ -40,6 +40,20 @@ bool launch_training_forward(launch_running *r, launch_code *code, const launch_
  * input; NULL, perhaps with an exception: it came to nothing. */
 PyObject *launch_training_backward(launch_training *t, PyObject *saved, PyObject *const *grads);
 
+/* The apply of a class of nodes of torch's kind. */
+PyObject *launch_training_apply(PyMethodDef *forward_def, PyMethodDef *backward_def);
+
+/* -- results.c ----------------------------------------------------------------------------------------------------- */
+
+bool launch_results_prepare(void);
+/* Where there are several results: they go to `results`, by out; in made[] are stand-ins. False with an exception. */
+bool launch_results_put_stand_ins(const launch_training *t, uint32_t nouts, PyObject **made, PyObject *saved, PyObject **results);
+/* ... and back, behind nodes of their own. */
+bool launch_results_pass(const launch_training *t, PyObject **results, PyObject **made);
+/* What comes back to the graph's node past results that somebody looks at: new reference; NULL: nothing. It is added to what the program gives. */
+PyObject *launch_results_take_direct(const launch_training *t, PyObject *node);
+bool launch_results_add(PyObject *direct, PyObject **given, uint64_t *there);
+
 /* -- recompute.c ------------------------------------------------------------------------------------------------- */
 
 /* Is this launch part of a checkpointed region, whose values are made again for its backward? */
@@ -83,10 +97,15 @@ void launch_again_find_written(const kin_aten *g, bool *written);
 /* The state of random numbers: new reference. */
 PyObject *launch_again_random(void);
 bool launch_again_set_random(PyObject *state);
-/* Gradients by torch's own autograd: forward once more, operator by operator, and back. New tuple, one for each wanting input, None
- * where there is none; NULL with an exception. grads: a tuple, one for each result, perhaps None. results: NULL, or becomes a new tuple
- * of them. */
-PyObject *launch_again(const launch_training *t, PyObject *note, PyObject *grads, bool create_graph, PyObject **results);
+/* Results that torch does not go back past: what comes back to them is wanted instead. alive: those that are there, for gradients of gradients. */
+typedef struct {
+    uint64_t results; /* bits */
+    PyObject *alive[KIN_CAPTURE_MOST_RESULTS];
+} launch_cut;
+/* Gradients by torch's own autograd: forward once more, operator by operator, and back. New tuple, one for each wanting input and then for each result of
+ * the cut (NULL: there is none), None where nothing comes; NULL with an exception. grads: a tuple, one for each result, perhaps None. results: NULL, or becomes
+ * a new tuple of them. */
+PyObject *launch_again(const launch_training *t, PyObject *note, PyObject *grads, bool create_graph, const launch_cut *cut, PyObject **results);
 
 /* -- rows.c ------------------------------------------------------------------------------------------------------ */
 

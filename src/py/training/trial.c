@@ -121,7 +121,7 @@ run_theirs(trial *x)
 {
     PyObject *results = NULL;
     double start = time_now(x);
-    PyObject *gradients = launch_again((launch_training *)x->code->training, x->note, x->tangents, false, &results);
+    PyObject *gradients = launch_again((launch_training *)x->code->training, x->note, x->tangents, false, NULL, &results);
     double ns = time_now(x) - start;
     x->theirs = ns;
     bool ok = gradients != NULL && results != NULL;
