@@ -107,7 +107,7 @@ give_up_twice(kernel_launcher *self, launch_version *version)
     if (!launch_drop(version))
         return;
     back_off(version);
-    snprintf(version->reason, sizeof version->reason, "its gradients are differentiated again, for which torch goes over the operators once more");
+    snprintf(version->reason, sizeof version->reason, "its gradients are differentiated again or looked at between its results, for which torch goes over the operators once more");
     launch_say(self, version->reason);
 }
 
