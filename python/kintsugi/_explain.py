@@ -123,9 +123,9 @@ class ExplainOutput:
         if self.calls:
             lines.append(self.calls)
         lines.append("Kernels:")
-        for row in self.kernels:
+        for row in () if self.no_kernels else self.kernels:
             lines += [f"  {_kernels.describe(row)}", *(f"    {line}" for line in row["not_fused"])]
-        if not self.kernels:
+        if self.no_kernels:
             lines.append(f"  {self.no_kernels}")
         lines.append(f"Compile Times: {self.compile_times}")
         return "\n".join(lines) + "\n"
@@ -233,7 +233,7 @@ def explain(fn, *extra_args, **extra_kwargs):
         dumps = [engine.dump(entry) for entry in entries]
         kernels = _kernels.rows(engine, inner) if inner is not None else ()
         passes = _passes.rows(engine, inner) if inner is not None else ()
-        return ExplainOutput(dumps, _frames(compiled, entries, dumps), kernels, _kernels.none(inner), passes,
+        return ExplainOutput(dumps, _frames(compiled, entries, dumps), kernels, _kernels.none(inner, kernels), passes,
                              _kernels.describe_calls(inner) if inner is not None else "")
 
     return run(*extra_args, **extra_kwargs) if extra_args or extra_kwargs else run

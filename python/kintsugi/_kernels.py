@@ -7,8 +7,9 @@ import collections
 
 
 def rows(engine, compiled):
-    """A dict for each version of each graph: graphs are compiled when they are first replayed, for each kind of inputs anew."""
-    found = []
+    """A dict for each version of each graph: graphs are compiled when they are first replayed, for each kind of inputs anew. A graph without
+    code has one with the reason; it "waits" where nothing was tried so far."""
+    found, general = [], obstacle(compiled)
     for number, entry in enumerate(sorted(compiled.entries(), key=lambda entry: entry.number)):
         subgraphs = engine.kernels(entry)
         counts = collections.Counter(subgraph["graph"] for subgraph in subgraphs)
@@ -17,16 +18,24 @@ def rows(engine, compiled):
             parts[subgraph["graph"]] += 1
             place = number, subgraph["graph"], parts[subgraph["graph"]], counts[subgraph["graph"]]
             found += [_row(place, version) for version in subgraph["versions"]]
-            if subgraph["reason"]:
-                found.append(_row(place, {"compiled": False, "reason": subgraph["reason"]}))
+            reason = subgraph["reason"] or (subgraph["not_yet"] and (general or subgraph["not_yet"]))
+            if reason:
+                found.append(_row(place, {"compiled": False, "reason": reason, "waits": not subgraph["reason"]}))
+        found += [_row((number, graph, 1, 1), {"compiled": False, "reason": general or "none of its calls can be part of compiled code", "waits": True})
+                  for graph in range(1, _ours(compiled) * entry.graphs + 1) if graph not in counts]
     return found
+
+
+def _ours(compiled):
+    """Do its graphs go to no backend of somebody else?"""
+    return compiled.kwargs["backend"] is None or isinstance(compiled.kwargs["backend"], str)
 
 
 def _row(place, version):
     recording, graph, part, parts = place
     return {"recording": recording, "graph": graph, "part": part, "parts": parts,
             "compiled": version["compiled"], "reason": version["reason"],
-            "settled": version.get("settled", True), "as_fast": version.get("as_fast", False), "native_calls": version.get("native", 0), "library_calls": version.get("extern", 0),
+            "settled": version.get("settled", True), "waits": version.get("waits", False), "as_fast": version.get("as_fast", False), "native_calls": version.get("native", 0), "library_calls": version.get("extern", 0),
             "kernels": version.get("kernels", 0), "launches": version.get("runs", 0),
             "compile_ms": version.get("total_ns", 0.0) / 1e6, "not_fused": _fold((version.get("not_fused") or "").splitlines()),
             "launch_us": version.get("launch_ns", 0.0) / 1e3, "steps_us": version.get("steps_ns", 0.0) / 1e3,
@@ -40,29 +49,32 @@ def _fold(lines):
     return [line + (f" ({number} times)" if number > 1 else "") for line, number in collections.Counter(lines).items()]
 
 
-def none(compiled):
-    """Why there are no rows."""
-    from ._config import config
-
+def none(compiled, found):
+    """Why there are no rows, or none that says more than that; "": there are."""
     if compiled is None:
         return "none: this function is not compiled; pass what kintsugi.compile() returned, after some calls, to see its kernels"
+    general = obstacle(compiled)
+    if any(row["compiled"] or row["reason"] != general for row in found):
+        return ""
+    return f"none: {general or 'no graph was reached yet by a call that could run it compiled'}"
+
+
+def obstacle(compiled):
+    """Why no graph of the function can have been compiled so far; "": nothing stands in the way."""
+    from ._config import config
+
     backend, options, stats = compiled.kwargs["backend"], compiled.kwargs["options"] or {}, compiled.stats()
     if backend is not None:
-        name = repr(backend) if isinstance(backend, str) else getattr(backend, "__name__", type(backend).__name__)
-        return f"none: graphs run with backend={name}"
+        return f"graphs run with backend={backend!r}" if isinstance(backend, str) else f"graphs run with backend={getattr(backend, '__name__', type(backend).__name__)}"
     if not options.get("kernels", config.kernels):
-        return "none: they are switched off (" + ("options={'kernels': False})" if "kernels" in options else "kintsugi.config.kernels = False)")
+        return "they are switched off (" + ("options={'kernels': False})" if "kernels" in options else "kintsugi.config.kernels = False)")
     if not stats["calls"]:
-        return "none: it was not called yet"
+        return "it was not called yet"
     if not stats["replays"]:
         eager = "; ".join(f"{number} ran eagerly: {why}" for why, number in stats["eager_calls"].items())
-        return (f"none: no recorded call has come again so far ({_count(stats['calls'], 'call')}, {stats['recordings']} recorded"
+        return (f"no recorded call has come again so far ({_count(stats['calls'], 'call')}, {stats['recordings']} recorded"
                 + (f", {eager})" if eager else ")") + ". Graphs are compiled when one does, or at once with options={'warm': True}")
-    if not any(entry["graphs"] for entry in stats["variants"]):
-        return "none: no torch call was recorded"
-    if not config.training:
-        return "none: gradients are wanted for its results, and kintsugi.config.training is False"
-    return "none: no graph was reached yet by a call that could run it compiled"
+    return "" if any(entry["graphs"] for entry in stats["variants"]) else "no torch call was recorded"
 
 
 def describe_calls(compiled):

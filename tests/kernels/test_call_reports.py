@@ -56,6 +56,46 @@ def test_warm_runs_compiled_code_from_the_first_call_on():
         assert (stats["last_call"], stats["compiled_calls"]) == ("compiled", number)
 
 
+@pytest.mark.parametrize("arguments, calls, reason", [
+    ({}, 1, "no recorded call has come again so far"),
+    ({"backend": "eager"}, 3, "graphs run with backend='eager'"),
+    ({"options": {"kernels": False}}, 3, "they are switched off"),
+])
+def test_a_graph_without_code_has_a_row_with_the_reason(arguments, calls, reason):
+    x, compiled = torch.randn(8, 8), kintsugi.compile(compute, **arguments)
+    for _ in range(calls):
+        compiled(x)
+    row, = kintsugi.stats(compiled)["kernels"]
+    assert not row["compiled"] and row["waits"] and row["reason"].startswith(reason)
+
+
+def test_a_single_small_call_is_a_row_too():
+    compiled = kintsugi.compile(lambda x: torch.sin(x))
+    for _ in range(3):
+        compiled(torch.ones(3))
+    row, = kintsugi.stats(compiled)["kernels"]
+    assert row["as_fast"] and "PyTorch's own kernel is as fast" in row["reason"]
+
+
+class Watching(torch.overrides.TorchFunctionMode):
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        return func(*args, **(kwargs or {}))
+
+
+def test_first_sizes_and_modes_are_reasons():
+    compiled = kintsugi.compile(compute)
+    for n in (8, 9):
+        compiled(torch.randn(n, n))
+    assert "the first sizes of its inputs are only looked at" in str([row["reason"] for row in kintsugi.stats(compiled)["kernels"]])
+    kintsugi.reset()
+    compiled, x = kintsugi.compile(compute), torch.randn(8, 8)
+    with Watching():
+        for _ in range(3):
+            compiled(x)
+    stats = kintsugi.stats(compiled)
+    assert stats["compiled_calls"] == 0 and (stats["eager_calls"] or any("mode is active" in row["reason"] for row in stats["kernels"])), stats
+
+
 def test_warm_compiles_even_a_single_small_call():
     compiled = kintsugi.compile(lambda x: torch.sin(x), options={"warm": True})
     compiled(torch.randn(3))

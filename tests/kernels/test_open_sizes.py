@@ -44,6 +44,15 @@ def blocks(x, w):
     return y.var(1), (y > y.mean()).sum(), y.argmax(1)
 
 
+places = torch.arange(300).unsqueeze(0)
+table = torch.randn(300, 16)
+
+
+def placed(x, w):
+    """The size is part of a slice, and that of a tuple, whose slots are free when the code runs."""
+    return torch.tanh(x + table[places[:, 0:x.shape[0] + 0]].squeeze(0)) @ w
+
+
 USUAL = (17, 12, 33, 64, 130, 9, 257, 31, 100, 24, 18)
 ODD = (7, 2, 1, 5, 3, 4, 6, 8)
 
@@ -57,7 +66,7 @@ def compilations(name):
     return counts
 
 
-@pytest.mark.parametrize("fn", (softmax, normed, masked, joined, indexed, blocks), ids=lambda fn: fn.__name__)
+@pytest.mark.parametrize("fn", (softmax, normed, masked, joined, indexed, blocks, placed), ids=lambda fn: fn.__name__)
 def test_one_compilation_serves_all_sizes(fn):
     torch.manual_seed(0)
     w = torch.rand(16, 24)

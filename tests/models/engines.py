@@ -79,7 +79,7 @@ class KintsugiKernels(Kintsugi):
         rows = self.kintsugi.stats(compiled)["kernels"]
         row["launches"] = sum(r["launches"] for r in rows)
         row["native"], row["extern"] = (sum(r[key] for r in rows) for key in ("native_calls", "library_calls"))
-        row["reasons"] += sorted({f"step by step: {r['reason']}" for r in rows if r["reason"]})
+        row["reasons"] += sorted({f"step by step: {r['reason']}" for r in rows if r["reason"] and not (r["waits"] or r["as_fast"])})
         return row
 
 

@@ -78,7 +78,7 @@ def describe(observed, results=True):
         "breaks": sum(len(dump["breaks"]) for dump in dumps), "graphs": sum(len(dump["graphs"]) for dump in dumps),
         "recompiles": sum(event["event"] == "recompile" for event in observed.events), "recordings": stats["recordings"],
         "eager": sum(count for reason, count in stats["eager_calls"].items() if reason not in _causes.USUAL),
-        "not_compiled": sum(not row["compiled"] and bool(row["reason"]) for row in rows), "kernels": sum(row["kernels"] for row in rows),
+        "not_compiled": sum(not (row["compiled"] or row["waits"] or row["as_fast"]) and bool(row["reason"]) for row in rows), "kernels": sum(row["kernels"] for row in rows),
         "library_calls": sum(row["library_calls"] for row in rows), "effects": sum(len(dump["effects"]) for dump in dumps),
         "guards": sum(len(dump["facts"]) for dump in dumps), "guard_words": sum(row["guard_words"] for row in stats["variants"]),
         "steps": sum(len(dump["steps"]) for dump in dumps)}

@@ -173,7 +173,7 @@ def of_kernels(observed, rows):
     filename, line = observed.place()
     reasons = {}
     for row in rows:
-        if not row["compiled"] and row["reason"] and row["settled"] and not row["as_fast"]:
+        if not row["compiled"] and row["reason"] and row["settled"] and not (row["as_fast"] or row["waits"]):
             reasons.setdefault(row["reason"], []).append(row)
     for reason, found in reasons.items():
         yield Cause("steps", f"{_count(len(found), 'part')} of its graphs not compiled: {reason}", filename=filename, line=line, function=observed.name,

@@ -275,7 +275,7 @@ kin_partition_free(kin_subgraphs *subgraphs)
         free(subgraph->runs);
         free(subgraph->order);
         free(subgraph->arrives);
-        free(subgraph->held);
+        kin_vec_deinit(&subgraph->held);
     }
     kin_vec_deinit(&subgraphs->at);
     free(subgraphs->by_step);

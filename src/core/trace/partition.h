@@ -46,9 +46,9 @@ typedef struct {
  * IN_ORDER: it runs where it stands, between deferred calls; OBSERVABLE: so does this one, and an earlier call must not raise afterwards. */
 typedef enum { KIN_ROLE_NONE, KIN_ROLE_CALL, KIN_ROLE_DEFERRED, KIN_ROLE_TEST, KIN_ROLE_IN_ORDER, KIN_ROLE_OBSERVABLE } kin_role;
 
-/* A list or tuple that was built before the subgraph has the value. */
+/* A list, tuple or slice that was built before the subgraph has the value. */
 typedef struct kin_held {
-    kin_vid in; /* 0: none */
+    kin_vid what, in;
     uint32_t at;
 } kin_held;
 
@@ -66,7 +66,7 @@ typedef struct kin_subgraph {
     uint32_t nearly;       /* so many inputs are there at its first call: in[order[0]], ... */
     uint32_t *order;       /* numbers of inputs as they come into being */
     uint32_t *arrives;     /* by place in `order`: the step behind which it is there */
-    struct kin_held *held; /* by input: where else it is found, if its slot was released */
+    KIN_VEC(kin_held) held; /* where inputs are found whose slots were released, and the containers that have them; outer ones later */
     uint8_t *runs;         /* by step, from first: does it have a part in what the calls get? Set by kin_subgraph_bounds */
     bool drops;            /* values that only the snapshot of RETURN mentions are not made */
     bool passes_sunk;      /* steps inside would change sunk objects, had these been built */

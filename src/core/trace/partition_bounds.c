@@ -161,22 +161,27 @@ order_inputs(const kin_trace *t, kin_subgraph *subgraph, uint32_t nin)
     return true;
 }
 
-/* The last use of a value may be that it became part of an argument, before the subgraph begins. */
-static bool
-find_holders(const kin_trace *t, const kin_subgraphs *subgraphs, kin_subgraph *subgraph, uint32_t nin)
+/* The last use of a value may be that it became part of an argument, or of a part of one, before the subgraph begins. */
+static kin_status
+find_holders(const kin_trace *t, const kin_subgraphs *subgraphs, kin_subgraph *subgraph)
 {
     enum { FAR = 4096 }; /* long programs have many subgraphs */
-    subgraph->held = calloc(nin + 1, sizeof *subgraph->held);
-    for (uint32_t i = subgraph->first > FAR ? subgraph->first - FAR : 0; subgraph->held != NULL && i < subgraph->first; i++) {
+    uint8_t *wanted = calloc(t->vals.len, 1);
+    kin_status status = wanted == NULL ? KIN_NOMEM : KIN_OK;
+    for (uint32_t k = 0; status == KIN_OK && k < subgraph->nin; k++)
+        wanted[subgraph->in[k]] = 1;
+    for (uint32_t i = subgraph->first > FAR ? subgraph->first - FAR : 0; status == KIN_OK && i < subgraph->first; i++) {
         const kin_step *s = &t->steps.at[i];
-        if ((s->kind != KIN_STEP_BUILD_TUPLE && s->kind != KIN_STEP_BUILD_LIST) || !is_as_built(t, subgraphs, s->out, subgraph->first))
+        if ((s->kind != KIN_STEP_BUILD_TUPLE && s->kind != KIN_STEP_BUILD_LIST && s->kind != KIN_STEP_BUILD_SLICE) || !is_as_built(t, subgraphs, s->out, subgraph->first))
             continue;
-        for (uint32_t k = 0; k < nin; k++)
-            for (uint32_t a = 0; a < s->nargs; a++)
-                if (t->vids.at[s->args + a] == subgraph->in[k])
-                    subgraph->held[k] = (kin_held){s->out, a};
+        for (uint32_t a = 0; status == KIN_OK && a < s->nargs; a++)
+            if (wanted[t->vids.at[s->args + a]]) {
+                wanted[s->out] = 1;
+                status = kin_vec_push(&subgraph->held, ((kin_held){t->vids.at[s->args + a], s->out, a}));
+            }
     }
-    return subgraph->held != NULL;
+    free(wanted);
+    return status;
 }
 
 kin_status
@@ -188,9 +193,9 @@ kin_partition_set(const kin_trace *t, kin_subgraphs *subgraphs, uint32_t u, cons
             return KIN_BREAK;
     subgraph->in = copy_vids(in, nin);
     subgraph->out = copy_vids(out, nout);
-    if (subgraph->in == NULL || subgraph->out == NULL || !order_inputs(t, subgraph, nin) || !find_holders(t, subgraphs, subgraph, nin))
+    if (subgraph->in == NULL || subgraph->out == NULL || !order_inputs(t, subgraph, nin))
         return KIN_NOMEM;
     subgraph->nin = nin;
     subgraph->nout = nout;
-    return KIN_OK;
+    return find_holders(t, subgraphs, subgraph);
 }

@@ -211,13 +211,11 @@ capture_and_compile(kernel_launcher *self, launch_version *version, kin_entry *v
     if (status == KIN_OK && subgraph->deferred && !self->ahead)
         status = launch_put_barriers(v, subgraph, capture.raising.at, capture.raising.len);
     if (status == KIN_OK && !self->context.warm && !is_worth_it(&v->trace, subgraph, capture.graph, in)) {
-        self->single = self->versions.len <= 1;
         version->small = true;
         snprintf(version->reason, sizeof version->reason, "a single call on little data: PyTorch's own kernel is as fast");
         kin_capture_deinit(&capture);
         return;
     }
-    self->single = false;
     if (status == KIN_OK) {
         version->total_ns = version->capture_ns = kin_clock_ns() - start;
         compile_captured(self, version, &capture, v, subgraph, in);

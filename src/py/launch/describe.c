@@ -103,6 +103,16 @@ reason_of(const kernel_launcher *self)
     return self->gone[0] != 0 ? self->gone : launch_is_changing(self) ? launch_changing : "";
 }
 
+/* Why there is no code so far, although there may be later. */
+static const char *
+not_yet(const kernel_launcher *self)
+{
+    for (uint32_t i = 0; i < self->versions.len; i++)
+        if (self->versions.at[i]->code != NULL || self->versions.at[i]->reason[0] != 0)
+            return "";
+    return self->not_yet != NULL ? self->not_yet : "no call that was replayed has come to it with all its inputs at hand so far";
+}
+
 static PyObject *
 describe_subgraph(const kin_subgraph *subgraph)
 {
@@ -115,9 +125,9 @@ describe_subgraph(const kin_subgraph *subgraph)
         Py_XDECREF(one);
     }
     PyObject *dict = list == NULL ? NULL
-                                  : Py_BuildValue("{s:I,s:I,s:I,s:O,s:I,s:I,s:s,s:s,s:O}", "graph", self->graph, "first", subgraph->first, "last", subgraph->last,
+                                  : Py_BuildValue("{s:I,s:I,s:I,s:O,s:I,s:I,s:s,s:s,s:s,s:O}", "graph", self->graph, "first", subgraph->first, "last", subgraph->last,
                                                   "waits", subgraph->deferred ? Py_True : Py_False,
-                                                  "inputs", subgraph->nin, "outputs", subgraph->nout, "reason", reason_of(self),
+                                                  "inputs", subgraph->nin, "outputs", subgraph->nout, "reason", reason_of(self), "not_yet", not_yet(self),
                                                   "unfrozen", self->unfreeze,
                                                   "versions", list);
     Py_XDECREF(list);
@@ -128,7 +138,7 @@ const kernel_launcher *
 launch_of_subgraph(const kin_subgraph *subgraph)
 {
     const kernel_launcher *self = (const kernel_launcher *)subgraph->launcher;
-    return launch_is_ours(subgraph->launcher) && !self->single ? self : NULL;
+    return launch_is_ours(subgraph->launcher) ? self : NULL;
 }
 
 PyObject *

@@ -110,12 +110,12 @@ typedef struct {
     bool varies;          /* its trace has dynamic dims, or few calls reach it */
     bool must_pay;        /* few calls reach it: code has to pay before it is made */
     bool full;            /* the limit of signatures, or of excluded calls, is reached */
-    bool single;          /* one call that is not worth it: not in reports */
     launch_sizes sizes;
     bool meeting;         /* the capture is only looked at */
     bool ahead;           /* the plan is for inputs that nobody has given yet */
     bool checking;        /* the plan is made to be compared with another */
     char gone[120];       /* nothing is compiled any more: why */
+    const char *not_yet;  /* why the last call that asked for code got none; NULL: it got some, or none has asked */
     bool *open, *fixed;   /* by input: a number that code reads when it runs; one on which code depends (numbers.c). NULL: none is known yet */
     uint32_t fixings;     /* how often these changed */
 } kernel_launcher;

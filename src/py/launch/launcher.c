@@ -19,11 +19,29 @@ launch_wants_gradient(const kin_subgraph *subgraph, PyObject *const *in)
     return false;
 }
 
+static const char no_training[] = "gradients are wanted for its results, and kintsugi.config.training is False";
+
 /* Gradients are wanted, and it is not ours to give them, or somebody looks at what eager saves for them. */
 static bool
-is_refused(const kernel_launcher *self, const kin_subgraph *subgraph, PyObject *const *in)
+is_refused(kernel_launcher *self, const kin_subgraph *subgraph, PyObject *const *in)
 {
-    return launch_wants_gradient(subgraph, in) && (!self->context.training || launch_training_watched());
+    if (!launch_wants_gradient(subgraph, in) || (self->context.training && !launch_training_watched()))
+        return false;
+    self->not_yet = self->context.training ? "saved-tensor hooks or anomaly mode look at what eager keeps for gradients" : no_training;
+    return true;
+}
+
+/* Something around the call has to see each operator. */
+static bool
+is_left_to_torch(kernel_launcher *self)
+{
+    const char *why = self->gone[0] != 0      ? self->gone
+                      : kin_modes_active()    ? "a torch function mode or dispatch mode is active"
+                      : kin_ambient_special() ? "deterministic algorithms, forward-mode gradients or a default dtype of half precision ask for PyTorch's own operators"
+                                              : NULL;
+    if (why != NULL)
+        self->not_yet = why;
+    return why != NULL;
 }
 
 /* The version for these inputs, if there is one or one is made now. */
@@ -57,7 +75,7 @@ prepare_region(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph
 static kin_launch
 run_held(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in, PyObject **out)
 {
-    if (self->gone[0] != 0 || kin_modes_active() || kin_ambient_special())
+    if (is_left_to_torch(self))
         return KIN_LAUNCH_NOT;
     if (is_refused(self, subgraph, in)) {
         if (self->context.training && launch_region_is_prepared())
@@ -132,9 +150,11 @@ choose_kernels(kin_launcher *base, const kin_subgraph *subgraph, PyObject *const
     kernel_launcher *self = (kernel_launcher *)base;
     *learn = false;
     for (uint32_t i = 0; i < subgraph->nin; i++)
-        if (in[i] != NULL && !may_take(self, in[i]))
+        if (in[i] != NULL && !may_take(self, in[i])) {
+            self->not_yet = no_training;
             return NULL;
-    if (self->gone[0] != 0 || kin_modes_active() || kin_ambient_special())
+        }
+    if (is_left_to_torch(self))
         return NULL;
     *learn = !self->full;
     if (self->surprised) { /* see launch_priv.h */
@@ -168,7 +188,7 @@ fits_kernels(kin_launcher *base, void *chosen, uint32_t i, PyObject *obj)
 static void
 learn_held(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in)
 {
-    if (self->gone[0] != 0 || kin_modes_active() || kin_ambient_special() || is_refused(self, subgraph, in))
+    if (is_left_to_torch(self) || is_refused(self, subgraph, in))
         return;
     launch_version *version = launch_sizes_find(self, in, subgraph->nin);
     if (version == NULL && !launch_takes(self, v, subgraph, in))
@@ -198,7 +218,7 @@ run_chosen_kernels(kin_launcher *base, void *chosen, kin_entry *v, const kin_sub
     launch_version *version = chosen;
     if (chosen == base)
         return run_kernels(base, v, subgraph, in, out);
-    if (self->gone[0] != 0 || version->code == NULL || version->again || kin_modes_active() || kin_ambient_special())
+    if (version->code == NULL || version->again || is_left_to_torch(self))
         return KIN_LAUNCH_NOT;
     if (self->sizes.evicted && !launch_signature_fits(&version->signature, in)) /* others have taken its place since it was chosen */
         return KIN_LAUNCH_NOT;

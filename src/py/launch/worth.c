@@ -196,11 +196,19 @@ had_enough(kernel_launcher *self)
     return true;
 }
 
+/* For reports. */
+static bool
+not_yet(kernel_launcher *self, const char *why)
+{
+    self->not_yet = why;
+    return false;
+}
+
 bool
 launch_is_worth(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in, launch_copy *copy)
 {
     if (launch_sizes_wait(self))
-        return false;
+        return not_yet(self, "code for all sizes is still being compiled in the background");
     if (launch_sizes_copy_pays(self) && launch_template_find(self, in, subgraph->nin, copy)) /* next to nothing, but for small subgraphs */
         return make_room(self);
     if (had_enough(self))
@@ -211,10 +219,11 @@ launch_is_worth(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgrap
     if (self->versions.len == 0 && !self->varies && is_usual_way(v) && (!sizes || self->sizes.met || is_as_recorded(v, subgraph, in)))
         return true;
     if (self->versions.len == 0 && sizes && is_usual_way(v))
-        return meets_second(self, v, subgraph, in);
+        return meets_second(self, v, subgraph, in) || not_yet(self, "the first sizes of its inputs are only looked at: the next ones get code for all sizes");
     if (self->versions.len < KIN_TIER_FEW_KINDS && sizes && !self->sizes.ready && is_usual_way(v)) /* the second kind: code for all of them */
         return true;
-    return pays(self, v, subgraph, in) && make_room(self);
+    return (pays(self, v, subgraph, in) && make_room(self)) ||
+           not_yet(self, "its calls have not yet taken so much time without code that compiling it pays");
 }
 
 bool

@@ -2,12 +2,26 @@
 #include "py/replay/replay_priv.h"
 
 static PyObject *
-held_value(const kin_run *r, const kin_held *held)
+part_of(PyObject *holder, uint32_t at)
 {
-    PyObject *holder = held->in == 0 ? NULL : kin_run_value(r, held->in);
+    if (holder != NULL && PySlice_Check(holder)) {
+        PySliceObject *slice = (PySliceObject *)holder;
+        return at == 0 ? slice->start : at == 1 ? slice->stop : slice->step;
+    }
     if (holder == NULL || !(PyTuple_CheckExact(holder) || PyList_CheckExact(holder)))
         return NULL;
-    return held->at < (size_t)PySequence_Fast_GET_SIZE(holder) ? PySequence_Fast_GET_ITEM(holder, held->at) : NULL;
+    return at < (size_t)PySequence_Fast_GET_SIZE(holder) ? PySequence_Fast_GET_ITEM(holder, at) : NULL;
+}
+
+/* Of an input, or of a container that has one: from its slot, else as part of what was built of it. */
+static PyObject *
+find_value(const kin_run *r, const kin_subgraph *subgraph, kin_vid vid)
+{
+    PyObject *value = kin_run_value(r, vid);
+    for (uint32_t i = subgraph->held.len; value == NULL && i-- > 0;)
+        if (subgraph->held.at[i].what == vid)
+            value = part_of(find_value(r, subgraph, subgraph->held.at[i].in), subgraph->held.at[i].at);
+    return value;
 }
 
 void
@@ -15,9 +29,7 @@ kin_run_inputs(const kin_run *r, const kin_subgraph *subgraph, uint32_t narrived
 {
     for (uint32_t i = 0; i < subgraph->nin; i++) {
         uint32_t k = subgraph->order[i];
-        values[k] = i < narrived ? kin_run_value(r, subgraph->in[k]) : NULL;
-        if (i < narrived && values[k] == NULL)
-            values[k] = held_value(r, &subgraph->held[k]);
+        values[k] = i < narrived ? find_value(r, subgraph, subgraph->in[k]) : NULL;
     }
 }
 
