@@ -4,6 +4,7 @@ The engine calls `_look` soon after it has recorded something, from the frame th
 through PyTorch's own artifact loggers, so TORCH_LOGS, torch._logging.set_logs and their formats apply.
 """
 
+import atexit
 import collections
 import functools
 import json
@@ -24,6 +25,7 @@ _next_frame = 0
 _told_breaks = set()
 _shown = {}  # entry number -> graphs and breaks already shown
 _codes = {}  # entry number and compiled part of a graph -> code already shown
+_waiting = {}  # entry number and graph -> what the trace log has to say of it at the end, if no call has run its code by then
 _graph_number = 0
 _loggers = {}
 _told_missing = set()
@@ -47,6 +49,8 @@ def start(engine):
     global _engine
     _engine = engine
     engine.set_listener(_look)
+    _ask_for_code()
+    atexit.register(_write_waiting)
 
 
 def note_new(compiled):
@@ -56,6 +60,7 @@ def note_new(compiled):
 
 def forget():
     _told_breaks.clear()
+    _write_waiting()
     _shown.clear()
     _codes.clear()
 
@@ -130,7 +135,7 @@ def _is_wanted():
 def _show_unasked(collected):
     """What is counted and said although nobody asked for logs; most events are not even read then."""
     _engine.take_recorded()
-    _engine._set_listing(0)
+    _ask_for_code()
     kinds = _kinds()
     breaks = collections.Counter(why for _, kind, why, _ in collected if kind == kinds["break"])
     if breaks:
@@ -224,10 +229,13 @@ def _show(event, found, outer, new):
 
 
 def _ask_for_code():
-    """Graphs are compiled at the first replay of what was just recorded: their code is kept if it is to be shown."""
+    """Graphs are compiled at the first replay of what was just recorded: their code is kept if it is to be shown, and made before the call goes on."""
     from ._config import config
 
-    _engine._set_listing((2 if config.verbose else 1) if _enabled("output_code") or _trace.is_wanted() else 0)
+    wanted = _enabled("output_code") or _trace.is_wanted()
+    _engine._set_listing((2 if config.verbose else 1) if wanted else 0)
+    for name in ("async_compile", "async_sizes"):
+        _engine.set_option(name, not wanted and getattr(config, name))
 
 
 def _show_code(event):
@@ -243,7 +251,24 @@ def _show_code(event):
             _log("output_code", f"Output code of {event['name']}, graph {event['graph']}:\n{code[-1]}", ids)
             if _trace.is_wanted():
                 _trace.write_code(event["name"], event["graph"], code[-1], ids)
-                _trace.write_graph(event, ids, _engine.dump(entry), made[-1]["aten"] or "", code[-1], _place_of(compiled))
+                _trace.write_graph(event, ids, _engine.dump(entry)["graphs"][event["graph"] - 1], made[-1], _place_of(compiled))
+                _waiting.pop((entry.number, event["graph"]), None)
+
+
+def _write_waiting():
+    """Graphs whose code no call has run: it is made now, so that the trace has it as stock's does, which compiles at the first call."""
+    waiting = list(_waiting.values())
+    _waiting.clear()
+    if waiting and _trace.is_wanted():
+        from . import _unrun
+
+        _engine.set_listener(lambda: None)  # compiling them is not part of what the program did
+        try:
+            _unrun.write(_engine, waiting)
+        finally:
+            _collect()
+            _engine.take_recorded()
+            _engine.set_listener(_look)
 
 
 def _place_of(compiled):
@@ -312,6 +337,9 @@ def _show_entry(entry, ids, outer, event):
         _log("guards", "GUARDS:\n" + _messages.guard_tree(dump), ids)
     if _trace.is_wanted():
         _trace.write_recording(event, dump, graphs, breaks, ids, outer)
+        for number, graph in enumerate(graphs, graphs_seen + 1):
+            _waiting[event["entry"], number] = ({"graph": number, "name": event["name"]}, ids, graph, (dump["filename"], dump["firstlineno"]),
+                                                sys.modules["torch"].is_grad_enabled())
 
 
 def _is_told(entry):

@@ -99,20 +99,30 @@ def write_code(name, number, code, ids):
         _write("inductor_output_code", {"filename": f"{name}_graph_{number}.txt"}, code)
 
 
-def write_graph(event, ids, dump, aten, code, place):
-    """A compiled graph by itself, of the function at `place`: where it stands, what was captured of it, its code, and what compiling it took."""
-    graph = dump["graphs"][event["graph"] - 1]
+def write_graph(event, ids, graph, version, place, note=""):
+    """A compiled graph by itself, of the function at `place`: where it stands, what was captured of it, its code (`note` above it), and what compiling it took."""
     first = graph["nodes"][0] if graph["nodes"] else {"filename": place[0], "line": place[1]}
-    seconds = {name: event.get(f"{name}_ns", 0) / 1e9 for name in ("compile", "capture", "llvm")}
+    seconds = {name: (event.get(f"{name}_ns") or 0) / 1e9 for name in ("compile", "capture", "llvm")}
     with _compiling(ids, event["graph"]):
         _write_start([(*place, event["name"]), (first["filename"], first["line"], f"graph {event['graph']} of {event['name']}")])
         _write("dynamo_output_graph", {"sizes": _sizes(graph)}, graph["code"])
-        _write("aot_inference_graph", {}, aten)
-        _write("inductor_output_code", {"filename": f"{event['name']}_graph_{event['graph']}.txt"}, code)
+        if version["forward"]:  # it gives gradients; the halves are what is compiled
+            _write("aot_joint_graph", {}, version["aten"])
+            _write("aot_forward_graph", {}, version["forward"])
+            _write("aot_backward_graph", {}, version["backward"])
+        else:
+            _write("aot_inference_graph", {}, version["aten"])
+        _write("inductor_output_code", {"filename": f"{event['name']}_graph_{event['graph']}.txt"}, note + version["code"])
         _write("compilation_metrics", _metrics({"name": f"{event['name']}, graph {event['graph']}", "filename": first["filename"], "line": first["line"]},
                                                {"graphs": [graph], "breaks": [], "facts": []})
                | {"entire_frame_compile_time_s": seconds["compile"], "backend_compile_time_s": seconds["compile"], "inductor_compile_time_s": seconds["compile"] - seconds["capture"],
                   "code_gen_time_s": seconds["llvm"]})
+
+
+def write_missing(event, ids, graph, reason):
+    """A graph that no code was made for."""
+    with _compiling(ids, event["graph"]):
+        _artifact("kintsugi_no_output_code", f"No code was made for graph {event['graph']} of {event['name']}: {reason}\n\n{graph['code']}")
 
 
 def _sizes(graph):

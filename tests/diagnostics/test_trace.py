@@ -73,6 +73,51 @@ def test_a_refusal_names_its_reason_and_line(tmp_path):
     _rendered(tmp_path, log, "-_0_0_0/dynamo_graph_break_reason", "script.py:6")
 
 
+ONCE = """import torch
+
+
+@torch.library.custom_op("own::shout", mutates_args=())
+def shout(x: torch.Tensor) -> torch.Tensor:
+    print("shout")
+    return x + 1
+
+
+@shout.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+
+model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.GELU())
+torch.compile(model)(torch.ones(2, 4))
+torch.compile(lambda x: shout(x.sin() + 1))(torch.ones(3))
+"""
+
+
+def test_graphs_that_ran_once_have_code_too(tmp_path):
+    """Stock compiles in the first call. An operator of the program's own is not run once more for that."""
+    log, records, done = _trace(tmp_path, ONCE)
+    assert done.returncode == 0 and done.stdout == "shout\n", done
+    for name in ("aot_joint_graph", "aot_forward_graph", "aot_backward_graph", "inductor_output_code"):
+        assert len(_of(records, (0, 0, 1), name)) == 1, name
+    assert not _of(records, (0, 0, 1), "aot_inference_graph")
+    missing, = [record["artifact"] for record in _of_all(records, 1, 0, 1) if "artifact" in record]
+    assert missing["name"] == "kintsugi_no_output_code"
+    assert "is no operator of PyTorch's" in log.read_text()
+
+
+def test_code_for_varying_sizes_is_there_when_the_program_ends(tmp_path):
+    text = "import torch\n\n\n@torch.compile\ndef f(x):\n    return (torch.softmax(x, -1) * 2).sum(0)\n\n\nfor n in (3, 4, 5, 6):\n    f(torch.ones(n, 7))\n"
+    _, records, done = _trace(tmp_path, text, KINTSUGI_CACHE_DIR=str(tmp_path / "cache"))
+    assert done.returncode == 0, done.stderr
+    graphs = {(record["frame_id"], record["frame_compile_id"]) for record in records if "dynamo_output_graph" in record}
+    codes = {(record["frame_id"], record["frame_compile_id"]) for record in records if "inductor_output_code" in record}
+    assert graphs and graphs == codes
+
+
+def _of_all(records, *ids):
+    return [record for record in records if (record.get("frame_id"), record.get("frame_compile_id"), record.get("attempt", 0)) == ids]
+
+
 def _rendered(tmp_path, log, file, text):
     """By tlparse, where that is installed: all records understood."""
     tlparse = shutil.which("tlparse")

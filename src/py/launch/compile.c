@@ -39,6 +39,16 @@ refuse(kernel_launcher *self, launch_version *version, const char *reason)
 
 /* -- outputs ---------------------------------------------------------------------------------------------------- */
 
+void
+launch_version_forget_texts(launch_version *version)
+{
+    char **texts[] = {&version->not_fused, &version->listing, &version->halves[0], &version->halves[1]};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        free(*texts[i]);
+        *texts[i] = NULL;
+    }
+}
+
 static void
 keep_text(launch_version *version, const kin_aten *graph)
 {
@@ -79,9 +89,7 @@ compile_capture(kernel_launcher *self, const kin_entry *v, launch_version *versi
 {
     kin_text why = {0};
     version->stuck = UINT32_MAX;
-    free(version->listing);
-    free(version->not_fused);
-    version->listing = version->not_fused = NULL;
+    launch_version_forget_texts(version);
     launch_operands operands;
     kin_status status = launch_operands_make(&version->signature, in, &operands) ? launch_code_make(self, v, capture, subgraph, operands.in, version, &why) : KIN_NOMEM;
     launch_operands_end(&operands);
@@ -397,8 +405,7 @@ launch_version_deinit(launch_version *version)
     kin_vec_deinit(&version->hints);
     launch_ticket_release(version->ticket);
     let_go(version);
-    free(version->not_fused);
-    free(version->listing);
+    launch_version_forget_texts(version);
     free(version->aten);
     kin_vec_deinit(&version->passes);
     free(version->frozen);

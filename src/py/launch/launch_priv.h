@@ -25,6 +25,7 @@ typedef struct launch_version {
     char *aten;           /* text of the graph, for reports; malloc'ed */
     char *not_fused;      /* what could not share a kernel, a line each; malloc'ed */
     char *listing;        /* of its code, if somebody asked for it; malloc'ed */
+    char *halves[2];      /* ... of forward and backward before the passes, where it gives gradients */
     kin_capture_hints hints; /* layouts of results that differed from those captured */
     bool again;           /* compile again, with the hints */
     bool decided;         /* numbers that were open turned out to decide on the code: it is to be captured anew */
@@ -253,6 +254,8 @@ void launch_compile_ready(kernel_launcher *self, launch_version *version, kin_en
 /* Only notes the numbers of its kernels: code that is made next leaves open what differs. */
 void launch_meet(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in);
 void launch_version_deinit(launch_version *version);
+/* Its code as text is of the last compilation. */
+void launch_version_forget_texts(launch_version *version);
 void launch_version_free(launch_version *version);
 
 /* -- validate.c ------------------------------------------------------------------------------------------------- */

@@ -507,6 +507,11 @@ begin_backward(const maker *m, maker *back)
 static kin_status
 compile_half(maker *m, kin_lowered *lowered, kin_text *why)
 {
+    kin_text text = {0};
+    if (launch_listing() > 0 && kin_ir_print(lowered->ir, &text))
+        m->version->halves[m->backward] = text.at;
+    else
+        kin_text_deinit(&text);
     bool *frozen = calloc((size_t)lowered->ir->ninputs + 1, sizeof *frozen);
     return frozen == NULL ? KIN_NOMEM : compile_and_tie(m, frozen, lowered, why);
 }
