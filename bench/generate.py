@@ -29,6 +29,15 @@ ARCHITECTURES = {
     "qwen2": lambda: transformers.Qwen2Config(num_key_value_heads=2, **SMALL),
     "gemma2": lambda: transformers.Gemma2Config(num_key_value_heads=2, head_dim=48, sliding_window=16, **SMALL),  # every other layer sees a window
     "mistral": lambda: transformers.MistralConfig(num_key_value_heads=2, sliding_window=24, **SMALL),
+    "qwen3": lambda: transformers.Qwen3Config(num_key_value_heads=2, head_dim=48, **SMALL),
+    "phi": lambda: transformers.PhiConfig(**SMALL),
+    "neox": lambda: transformers.GPTNeoXConfig(**SMALL),
+    "opt": lambda: transformers.OPTConfig(word_embed_proj_dim=192, ffn_dim=512, **SMALL),
+    "falcon": lambda: transformers.FalconConfig(**SMALL),
+    "mamba": lambda: transformers.MambaConfig(vocab_size=512, hidden_size=192, num_hidden_layers=4, bos_token_id=0, eos_token_id=None, pad_token_id=0),
+    "t5": lambda: transformers.T5Config(vocab_size=512, d_model=192, d_kv=48, d_ff=512, num_layers=4, num_heads=4, decoder_start_token_id=0, eos_token_id=None, pad_token_id=0),
+    "bart": lambda: transformers.BartConfig(vocab_size=512, d_model=192, encoder_layers=4, decoder_layers=4, encoder_attention_heads=4, decoder_attention_heads=4, encoder_ffn_dim=512,
+                                            decoder_ffn_dim=512, decoder_start_token_id=0, bos_token_id=0, eos_token_id=None, pad_token_id=0, forced_eos_token_id=None),
 }
 WAYS = {
     "greedy": {"do_sample": False},
@@ -45,7 +54,8 @@ MOST_RECORDINGS = 4  # --quick fails above
 def _model(name):
     torch.manual_seed(0)
     config = ARCHITECTURES[name]()
-    return transformers.AutoModelForCausalLM.from_config(config).eval()
+    kind = transformers.AutoModelForSeq2SeqLM if config.is_encoder_decoder else transformers.AutoModelForCausalLM
+    return kind.from_config(config).eval()
 
 
 def _run(model, prompts, way, tokens):

@@ -111,6 +111,27 @@ test_side_traces(void)
     CHECK(!kin_trace_budget_affords_side_trace(&b, &(kin_side_trace_place){KIN_TIER_SIDE_TRACE_STEPS, false, true}));
 }
 
+/* Recordings that no call has used, each of which takes 100 ms: how many there are, when others have saved so much. */
+static uint32_t
+record_long_calls(double saved)
+{
+    kin_trace_budget b = {.saved = saved};
+    for (uint32_t i = 0; i < 100; i++)
+        if (kin_trace_budget_affords_entry(&b)) {
+            b.made++;
+            kin_trace_budget_spend(&b, 2 * KIN_TIER_FREE_RECORDING_NS);
+        }
+    return b.made;
+}
+
+static void
+test_saved(void)
+{
+    CHECK_EQ(record_long_calls(0), KIN_TIER_FIRST_ENTRIES);
+    CHECK_EQ(record_long_calls(10 * KIN_TIER_FREE_RECORDING_NS / KIN_TIER_BUDGET_SAVED_SHARE), 4); /* and one more would take all of it */
+    CHECK_EQ(record_long_calls(20 * KIN_TIER_FREE_RECORDING_NS / KIN_TIER_BUDGET_SAVED_SHARE), 9);
+}
+
 int
 main(void)
 {
@@ -119,5 +140,6 @@ main(void)
     test_retries();
     test_refusals();
     test_side_traces();
+    test_saved();
     return check_report("compile heuristic");
 }

@@ -392,7 +392,12 @@ def test_key_order(probe):
     del d["a"]
     d["a"] = 1
     assert probe.holds(fact("DICT_KEYS", (2, Plain, "a")), d)
-    assert not probe.holds(fact("DICT_KEYS", ("a",)), collections.OrderedDict(a=1))
+    ordered = collections.OrderedDict(a=1, b=2)
+    assert probe.holds(fact("DICT_KEYS", ("a", "b")), ordered)
+    ordered.move_to_end("a")
+    assert not probe.holds(fact("DICT_KEYS", ("a", "b")), ordered)
+    assert probe.holds(fact("DICT_KEYS", ("b", "a")), ordered)
+    assert not probe.holds(fact("DICT_KEYS", ("a",)), collections.defaultdict(int, a=1))
 
 
 def test_function_facts(probe):

@@ -376,3 +376,16 @@ def test_nothing_to_read(fn, shape):
         found = compiled(x)
         for a, b in zip(found if isinstance(found, tuple) else (found,), eager if isinstance(eager, tuple) else (eager,), strict=True):
             assert torch.equal(a, b) and a.shape == b.shape and a.stride() == b.stride()
+
+
+def test_sizes_of_other_arguments_are_open_as_well():
+    """Which argument's size differs first says little: a cache grows before the next prompt has another length."""
+
+    def fn(token, cache, mask):
+        return (token * cache.sum(0) + mask.sum()).relu()
+
+    compiled = kintsugi.compile(fn, name="other arguments")
+    for step, length in enumerate((7, 7, 7, 7, 9, 9, 12, 5)):
+        args = torch.rand(2, 3), torch.rand(4 + step, 3), torch.rand(length)
+        torch.testing.assert_close(compiled(*args), fn(*args))
+    assert compiled.stats()["recordings"] == 2

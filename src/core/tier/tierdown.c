@@ -92,6 +92,7 @@ is_decided(kin_tierdown *p, bool *slower)
     double ours = summarise(&trial->ours, &ours_error), eager = summarise(&trial->eager, &eager_error);
     double doubt = KIN_TIER_SURE * sqrt(ours_error + eager_error);
     p->ratio = eager > 0 ? ours / eager : 0;
+    p->gain = eager - ours;
     *slower = ours > KIN_TIER_SLOWER * eager;
     return fabs(ours - KIN_TIER_SLOWER * eager) > doubt || n >= KIN_TIER_MOST_SAMPLES;
 }

@@ -20,6 +20,7 @@ typedef struct {
     uint32_t pause;   /* calls between the last two; 0: there was none yet */
     bool backed_off;  /* calls run eagerly */
     double ratio;     /* replayed to eager, in the last comparison; 0: there was none yet */
+    double gain;      /* nanoseconds by which a replay was faster in it */
     struct kin_tierdown_trial *trial; /* in progress; NULL: none */
 } kin_tierdown;
 
@@ -50,6 +51,13 @@ kin_tierdown_hasten(kin_tierdown *p)
 
 /* How to do this call otherwise. A timed one is followed by kin_tierdown_note, or not, if something else took time in it. */
 kin_tierdown_turn kin_tierdown_next(kin_tierdown *p);
+
+/* What so many replays have saved, as far as is known. */
+static inline double
+kin_tierdown_saved(const kin_tierdown *p, uint64_t replays)
+{
+    return p->gain > 0 ? p->gain * (double)replays : 0;
+}
 
 /* True: the answer has changed, to p->backed_off. */
 bool kin_tierdown_note(kin_tierdown *p, bool eager, double ns);

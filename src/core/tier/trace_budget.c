@@ -15,7 +15,7 @@ static bool
 has_time(const kin_trace_budget *b)
 {
     bool good = b->used >= KIN_TIER_BUDGET_USED * b->made;
-    return b->spent + b->last < (good ? KIN_TIER_BUDGET_USED_SHARE : KIN_TIER_BUDGET_SHARE) * b->lived;
+    return b->spent + b->last < (good ? KIN_TIER_BUDGET_USED_SHARE : KIN_TIER_BUDGET_SHARE) * b->lived + KIN_TIER_BUDGET_SAVED_SHARE * b->saved;
 }
 
 bool

@@ -320,6 +320,38 @@ kin_heap_set_next(PyObject *set, Py_ssize_t *pos, PyObject **item)
     return _PySet_NextEntry(set, pos, item, &hash) != 0;
 }
 
+/* ---- OrderedDict ---------------------------------------------------------------------------------------------- */
+
+/* As odictobject.c declares it, which no header does (layout_check.c compares). */
+typedef struct ordered_node {
+    PyObject *key;
+    Py_hash_t hash;
+    struct ordered_node *next, *prev;
+} ordered_node;
+
+typedef struct {
+    PyDictObject dict;
+    ordered_node *first, *last, **fast;
+    Py_ssize_t nfast;
+    void *sentinel;
+    size_t state;
+} ordered_dict;
+
+bool
+kin_heap_ordered_next(PyObject *ordered, const void **node, PyObject **key)
+{
+    const ordered_node *next = *node == NULL ? ((ordered_dict *)ordered)->first : ((const ordered_node *)*node)->next;
+    *node = next;
+    *key = next != NULL ? next->key : NULL;
+    return next != NULL;
+}
+
+const uint64_t *
+kin_heap_ordered_state(PyObject *ordered)
+{
+    return (const uint64_t *)&((ordered_dict *)ordered)->state;
+}
+
 /* ---- instances ------------------------------------------------------------------------------------------------ */
 
 static PyDictKeysObject *

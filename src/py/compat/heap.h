@@ -57,6 +57,10 @@ int kin_heap_inline_words(PyObject *obj, PyObject *name, kin_word *out);
 
 /* Next element of a set in table order; false at the end. */
 bool kin_heap_set_next(PyObject *set, Py_ssize_t *pos, PyObject **item);
+/* Next key of an OrderedDict, or of an instance of a subclass, in its own order; *node is NULL to begin with. False at the end. */
+bool kin_heap_ordered_next(PyObject *ordered, const void **node, PyObject **key);
+/* The word that changes whenever that order does. */
+const uint64_t *kin_heap_ordered_state(PyObject *ordered);
 
 /* The word that holds tp_version_tag. */
 const uint64_t *kin_heap_type_version(PyTypeObject *type);

@@ -6,6 +6,7 @@
 #include "py/compat/layout_check.h"
 
 #include "py/compat/frame_layout.h"
+#include "py/compat/heap.h"
 
 #include <internal/pycore_runtime.h>
 #include <stddef.h>
@@ -73,6 +74,23 @@ compare_running_frame(void)
     return moved;
 }
 
+/* Two keys, the first of which is put behind the other. */
+static const char *
+compare_ordered_dict(void)
+{
+    PyObject *ordered = PyODict_New(), *key;
+    const void *node = NULL;
+    bool same = ordered != NULL && PyODict_SetItem(ordered, Py_None, Py_None) == 0 && PyODict_SetItem(ordered, Py_True, Py_None) == 0;
+    uint64_t before = same ? *kin_heap_ordered_state(ordered) : 0;
+    PyObject *moved = same ? PyObject_CallMethod(ordered, "move_to_end", "O", Py_None) : NULL;
+    same = moved != NULL && *kin_heap_ordered_state(ordered) != before && kin_heap_ordered_next(ordered, &node, &key) && key == Py_True &&
+           kin_heap_ordered_next(ordered, &node, &key) && key == Py_None && !kin_heap_ordered_next(ordered, &node, &key);
+    Py_XDECREF(moved);
+    Py_XDECREF(ordered);
+    PyErr_Clear();
+    return same ? NULL : "the order of an OrderedDict";
+}
+
 /* A file that carries the name of another version is found by it, and may even be loaded. */
 bool
 kin_layout_is_this_version(void)
@@ -93,6 +111,8 @@ kin_layout_check(void)
     const char *moved = find_moved();
     if (moved == NULL)
         moved = compare_running_frame();
+    if (moved == NULL)
+        moved = compare_ordered_dict();
     const char *simulated = getenv("KIN_SIMULATE_MOVED"); /* tests: what is said and done then */
     if (simulated != NULL && *simulated != '\0')
         moved = "a field that a test names";

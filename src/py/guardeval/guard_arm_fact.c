@@ -42,7 +42,11 @@ arm_length(kin_arm *a, const kin_fact *fact, PyObject *obj)
 static bool
 arm_keys(kin_arm *a, const kin_fact *fact, PyObject *dict)
 {
-    return kin_arm_type(a, fact->vid, dict) && kin_arm_dict(a, dict, fact->vid, KIN_SITE_SHAPE);
+    if (!kin_arm_type(a, fact->vid, dict) || !kin_arm_dict(a, dict, fact->vid, KIN_SITE_SHAPE))
+        return false;
+    if (PyODict_Check(dict))
+        kin_arm_word(a, kin_heap_ordered_state(dict), fact->vid, KIN_SITE_SHAPE);
+    return true;
 }
 
 static bool

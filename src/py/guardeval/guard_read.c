@@ -198,10 +198,12 @@ test_key_order(PyObject *dict, PyObject *keys)
 {
     Py_ssize_t pos = 0;
     PyObject *key, *value;
-    if (!PyDict_CheckExact(dict) || PyDict_GET_SIZE(dict) != PyTuple_GET_SIZE(keys))
+    const void *node = NULL;
+    bool ordered = PyODict_Check(dict);
+    if ((!PyDict_CheckExact(dict) && !ordered) || PyDict_GET_SIZE(dict) != PyTuple_GET_SIZE(keys))
         return false;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(keys); i++)
-        if (!PyDict_Next(dict, &pos, &key, &value) || !kin_exact_equal(key, PyTuple_GET_ITEM(keys, i)) ||
+        if (!(ordered ? kin_heap_ordered_next(dict, &node, &key) : PyDict_Next(dict, &pos, &key, &value)) || !kin_exact_equal(key, PyTuple_GET_ITEM(keys, i)) ||
             (key != PyTuple_GET_ITEM(keys, i) && kin_exact_has_nan(key)))
             return false;
     return true;

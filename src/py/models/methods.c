@@ -245,6 +245,14 @@ dict_get(rec *r, const rec_args *a)
     return rec_model_value(r, a, item ? item : a->npos == 3 ? a->args[2] : rec_const(r, Py_None));
 }
 
+/* dict.__getitem__(d, key), as methods of subclasses call it, of a key that is there. */
+static bool
+dict_getitem(rec *r, const rec_args *a)
+{
+    kin_vid item;
+    return a->npos == 2 && !a->nkw && look_up(r, a->args[0], a->args[1], &item) && item != 0 && rec_model_value(r, a, item);
+}
+
 /* Is the key asked for one that the dict does not have now? */
 static bool
 is_missing(rec *r, const rec_args *a)
@@ -331,7 +339,8 @@ dict_view(rec *r, const rec_args *a, char which)
 {
     if (a->npos != 1)
         return false;
-    if (!PyDict_CheckExact(O(r, a->args[0])) && rec_mapping(r, a->args[0]) == NULL)
+    bool ordered = PyODict_Check(O(r, a->args[0])) && PyDescr_TYPE(O(r, a->callee)) == &PyODict_Type; /* dict's own view has another order */
+    if (!PyDict_CheckExact(O(r, a->args[0])) && !ordered && rec_mapping(r, a->args[0]) == NULL)
         return ask(r, a);
     if (VIRTUAL(r, a->args[0]) == NULL)
         rec_need_type(r, a->args[0]);
@@ -474,7 +483,7 @@ const rec_method_row rec_method_rows[] = {
     {"list.append", list_append}, {"list.extend", list_extend}, {"list.insert", list_insert}, {"list.pop", list_pop},
     {"list.clear", list_clear}, {"list.reverse", list_reverse}, {"list.copy", ask}, {"list.__len__", ask},
     {"list.sort", list_sort}, {"list.index", ask_elements}, {"list.count", ask_elements},
-    {"dict.get", dict_get}, {"dict.pop", dict_pop}, {"dict.setdefault", dict_setdefault}, {"dict.keys", dict_keys},
+    {"dict.get", dict_get}, {"dict.__getitem__", dict_getitem}, {"dict.pop", dict_pop}, {"dict.setdefault", dict_setdefault}, {"dict.keys", dict_keys},
     {"dict.values", dict_values}, {"dict.items", dict_items}, {"dict.copy", dict_copy}, {"dict.clear", mutate},
     {"dict.update", dict_update}, {"dict.popitem", mutate}, {"dict.__contains__", dict_contains},
     {"set.add", set_add}, {"set.discard", mutate}, {"set.clear", mutate}, {"set.update", mutate}, {"set.copy", ask}, {"set.union", set_union},

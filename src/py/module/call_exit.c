@@ -37,6 +37,7 @@ affords_side_trace(const exit_context *x, uint32_t step)
     bool timed = call_is_timed(x->self);
     budget->made = entry->side_traces;
     budget->used = timed ? v->nused : entry->side_traces;
+    budget->saved = kin_tierdown_saved(&entry->tierdown, v->hits);
     kin_side_trace_place place = {.steps = v->trace.steps.len,
                                   .decision = timed && is_decision(&v->trace.steps.at[step]),
                                   .left_before = v->exit_counts != NULL && v->exit_counts[step] > 1};

@@ -421,10 +421,13 @@ count_recordings(kin_code_entry *entry)
 {
     kin_trace_budget *budget = &entry->budget;
     budget->made = budget->used = 0;
+    budget->saved = 0;
     for (uint32_t s = 0; s < entry->shapes.len; s++)
         for (uint32_t i = 0; i < entry->shapes.at[s]->entries.len; i++) {
-            const kin_entry *v = entry->shapes.at[s]->entries.at[i]->v;
+            const kin_entry_object *object = entry->shapes.at[s]->entries.at[i];
+            const kin_entry *v = object->v;
             budget->made += v != NULL;
+            budget->saved += v != NULL ? kin_tierdown_saved(&object->tierdown, v->hits) : 0;
             budget->used += v != NULL && v->hits > 0;
         }
 }

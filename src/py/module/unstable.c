@@ -55,7 +55,7 @@ note_fact(const kin_entry *v, const kin_fact *fact, bool entry, PyObject *set)
 typedef struct {
     const kin_entry *v;
     PyObject *set, *sizes;
-    bool batch;
+    bool batch; /* open more than what differed */
 } size_notes;
 
 static void
@@ -83,6 +83,8 @@ note_with_size(const kin_fact *fact, PyObject *obj, void *arg)
         return;
     PyObject *place = kin_value_place(n->v, fact->vid);
     uint64_t open = n->batch && differ != 0 ? differ | 1 : differ; /* where lengths vary, the first size mostly does, too */
+    if (n->batch && differ != 0)
+        add_place(kin_all_sizes_place(), true, n->set); /* ... and those of other arguments may */
     for (int d = 0; place != NULL && d < 64; d++) {
         if (open >> d & 1)
             add_place(kin_size_place(place, d), true, n->set);

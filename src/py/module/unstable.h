@@ -6,7 +6,7 @@
 
 /* A guard failed on what is in `slots`: later recordings do not assume its fact if it is about content that may change again, nor
  * any size of the tensor if it is about one of them. Never fails. `batch`: where a size
- * of a tensor differs, its first one counts as well. `sizes`: a list of str, one for each size that differed. */
+ * of a tensor differs, its first one and those of all arguments count as well. `sizes`: a list of str, one for each size that differed. */
 void kin_unstable_note_miss(kin_entry *v, const kin_guard_miss *miss, PyObject **slots, bool batch, PyObject *set, PyObject *sizes);
 
 /* A replay left at a CHECK or EPOCH. A value has to differ twice: before that a side trace is better. `all`: where

@@ -1,6 +1,7 @@
 /* What containers hold, as far as it is known or can be read by path: the items of sequences, the pairs of dicts, and iterators
  * over them.
  */
+#include "py/compat/heap.h"
 #include "py/recorder/rec.h"
 
 /* Does the class leave reading of its items to tuple? What it does with them besides is its own affair. */
@@ -87,51 +88,56 @@ path_items(rec *r, kin_vid vid, kin_vid **items, uint32_t *n)
     return true;
 }
 
+/* The keys of a dict, or of an OrderedDict of any class, in its order: a fact from now on. NULL: one of them is no constant. */
+static PyObject *
+known_keys(rec *r, kin_vid dict)
+{
+    PyObject *obj = O(r, dict), *key, *value;
+    Py_ssize_t size = PyDict_GET_SIZE(obj), pos = 0, n = 0;
+    const void *node = NULL;
+    bool ordered = PyODict_Check(obj);
+    if (!PyDict_CheckExact(obj) && !ordered)
+        return NULL;
+    PyObject *keys = size <= 2000 ? PyTuple_New(size) : NULL;
+    while (keys != NULL && n < size && (ordered ? kin_heap_ordered_next(obj, &node, &key) : PyDict_Next(obj, &pos, &key, &value)) && kin_is_exact_immutable(key))
+        PyTuple_SET_ITEM(keys, n++, Py_NewRef(key));
+    if (keys == NULL || n != size) {
+        Py_XDECREF(keys);
+        PyErr_Clear();
+        return NULL;
+    }
+    rec_root(r, dict);
+    rec_need_type(r, dict);
+    rec_fact(r, KIN_FACT_DICT_KEYS, dict, keys, 0);
+    rec_ref(r, keys);
+    return keys;
+}
+
 /* Keys, values or (key, value) tuples of a dict in its order. */
 static bool
 dict_items(rec *r, kin_vid dict, char which, kin_vid **items, uint32_t *n)
 {
-    PyObject *obj = O(r, dict), *key, *value;
+    PyObject *obj = O(r, dict), *keys = NULL;
     rec_virtual *f = VIRTUAL(r, dict);
-    Py_ssize_t pos = 0, size = PyDict_GET_SIZE(obj), i = 0;
+    Py_ssize_t size = PyDict_GET_SIZE(obj);
     if (f != NULL) {
         f = rec_mapping(r, dict);
         if (f == NULL || (Py_ssize_t)f->n != 2 * size)
             return false;
     }
-    if (f == NULL && (!PyDict_CheckExact(obj) || size > 2000))
+    if (f == NULL && (keys = known_keys(r, dict)) == NULL)
         return false;
     *items = malloc(((size_t)size + 1) * sizeof **items);
-    if (*items == NULL)
-        return false;
     *n = 0;
-    if (f == NULL) {
-        while (PyDict_Next(obj, &pos, &key, &value))
-            if (!kin_is_exact_immutable(key)) {
-                free(*items);
-                *items = NULL;
-                return false;
-            }
-        rec_root(r, dict);
-        rec_need_type(r, dict);
-        PyObject *keys = PyTuple_New(size);
-        if (keys == NULL) {
-            PyErr_Clear();
-            return false;
-        }
-        for (pos = 0; PyDict_Next(obj, &pos, &key, &value);)
-            PyTuple_SET_ITEM(keys, i++, Py_NewRef(key));
-        rec_fact(r, KIN_FACT_DICT_KEYS, dict, keys, 0);
-        rec_ref(r, keys);
-        Py_DECREF(keys);
-    }
-    for (i = 0, pos = 0; PyDict_Next(obj, &pos, &key, &value); i++) {
+    for (Py_ssize_t i = 0; *items != NULL && i < size; i++) {
+        PyObject *key = f ? NULL : PyTuple_GET_ITEM(keys, i);
         kin_vid k = f ? f->items[2 * i] : rec_const(r, key);
-        kin_vid v = f ? f->items[2 * i + 1] : which == 'k' ? 0 : rec_dict_item(r, dict, key, value);
+        kin_vid v = f ? f->items[2 * i + 1] : which == 'k' ? 0 : rec_dict_item(r, dict, key, PyDict_GetItemWithError(obj, key));
         kin_vid pair[2] = {k, v};
         (*items)[(*n)++] = which == 'k' ? k : which == 'v' ? v : rec_build_tuple(r, pair, 2, NULL);
     }
-    return true;
+    Py_XDECREF(keys);
+    return *items != NULL;
 }
 
 /* An item of a tuple or list made by a step, which has that many. */
@@ -237,6 +243,10 @@ rec_items_of(rec *r, kin_vid vid, kin_vid **items, uint32_t *n)
         return path_items(r, vid, items, n);
     if (PyDict_CheckExact(obj))
         return dict_items(r, vid, 'k', items, n);
+    if (PyODict_Check(obj) && Py_TYPE(obj)->tp_iter == PyODict_Type.tp_iter && !is_step(r, vid)) {
+        rec_need_version(r, vid);
+        return dict_items(r, vid, 'k', items, n);
+    }
     if (PyTuple_Check(obj) && rec_reads_as_tuple(Py_TYPE(obj)) && !rec_is_const(r, vid))
         return is_step(r, vid) ? step_sequence_items(r, vid, items, n) : path_items(r, vid, items, n);
     return false;
@@ -296,34 +306,19 @@ rec_pairs_of(rec *r, kin_vid dict, kin_vid **pairs, uint32_t *n)
         *n = f->n;
         return true;
     }
-    if (!PyDict_CheckExact(obj))
-        return false;
-    Py_ssize_t pos = 0, size = PyDict_GET_SIZE(obj);
-    PyObject *key, *value;
-    while (PyDict_Next(obj, &pos, &key, &value))
-        if (!PyUnicode_CheckExact(key))
-            return false;
-    rec_root(r, dict);
-    rec_need_type(r, dict);
-    PyObject *keys = PyTuple_New(size);
-    *pairs = malloc((2 * (size_t)size + 1) * sizeof **pairs);
-    if (keys == NULL || *pairs == NULL) {
-        Py_XDECREF(keys);
-        PyErr_Clear();
-        return false;
-    }
-    Py_ssize_t i = 0;
-    pos = 0;
-    while (PyDict_Next(obj, &pos, &key, &value))
-        PyTuple_SET_ITEM(keys, i++, Py_NewRef(key));
-    rec_fact(r, KIN_FACT_DICT_KEYS, dict, keys, 0);
-    for (i = 0; i < size; i++) {
-        key = PyTuple_GET_ITEM(keys, i);
+    PyObject *keys = PyDict_CheckExact(obj) || PyODict_CheckExact(obj) ? known_keys(r, dict) : NULL;
+    Py_ssize_t size = keys != NULL ? PyTuple_GET_SIZE(keys) : 0;
+    bool texts = keys != NULL;
+    for (Py_ssize_t i = 0; texts && i < size; i++)
+        texts = PyUnicode_CheckExact(PyTuple_GET_ITEM(keys, i));
+    *pairs = texts ? malloc((2 * (size_t)size + 1) * sizeof **pairs) : NULL;
+    for (Py_ssize_t i = 0; *pairs != NULL && i < size; i++) {
+        PyObject *key = PyTuple_GET_ITEM(keys, i);
         (*pairs)[(*n)++] = rec_const(r, key);
         (*pairs)[(*n)++] = rec_dict_item(r, dict, key, PyDict_GetItemWithError(obj, key));
     }
-    Py_DECREF(keys);
-    return true;
+    Py_XDECREF(keys);
+    return *pairs != NULL;
 }
 
 /* -- iter() ---------------------------------------------------------------------------------------------------------------- */

@@ -215,7 +215,7 @@ new_content(const kin_fact *f, PyObject *obj)
     case KIN_FACT_CODE:
         return kin_object_text(PyFunction_Check(obj) ? ((PyFunctionObject *)obj)->func_code : obj);
     case KIN_FACT_DICT_KEYS:
-        return PyDict_CheckExact(obj) ? present_keys(obj) : kin_object_text(obj);
+        return PyDict_CheckExact(obj) || PyODict_Check(obj) ? present_keys(obj) : kin_object_text(obj);
     default:
         return NULL;
     }
