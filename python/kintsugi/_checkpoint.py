@@ -1,11 +1,12 @@
 """torch.utils.checkpoint.checkpoint as compiled code calls it: the function inside is compiled, too.
 
 With re-entry torch's own checkpoint calls the compiled function, forward and again for backward. Without, compiled graphs do by themselves what it is
-for: their nodes save inputs only, and launch the forward once more when gradients come (src/py/training/recompute.c). That needs functions
+for: their nodes save inputs only, and the function is called once more when gradients come, launched as before (src/py/training/recompute.c). That needs functions
 that do nothing but compute, all of it in graphs that are compiled; until a function is known to be such a one, and whenever somebody else looks
 at what is saved, torch's checkpoint runs as it is.
 """
 
+import contextlib
 import inspect
 import types
 
@@ -41,27 +42,20 @@ class _Region:
         own = types.FunctionType(_call.__code__, _call.__globals__, "checkpointed")
         self.compiled = make_compiled(own, {"fullgraph": False, "dynamic": None, "backend": None, "options": {}, "disable": False}, f"checkpoint of {name}")
         self.calls, self.ready, self.recordings = 0, False, 0
-        self.cells = ()
-
-    def sees(self, function):
-        """Variables of a function around this one that change from call to call (a lambda in a loop): eager looks at them once more on the way back, and
-        finds what they are then. Tensors are not kept for that."""
-        cells = tuple((cell, _content(cell)) for cell in getattr(function, "__closure__", None) or ())
-        if any(cell is seen and content is not before for cell, content in cells for seen, before in self.cells):
-            self.calls = PATIENCE
-        self.cells = () if self.calls >= PATIENCE else tuple(pair for pair in cells if not isinstance(pair[1], torch.Tensor))
 
     def prepare(self, function):
         """What torch's checkpoint is handed until graphs can do its work: compiled on the way forward, with eager's steps; the function itself when values
-        are made again."""
-        first = True
+        are made again. Numbers and the like around it that are other ones by then would have other code: such a function stays torch's."""
+        first, around = True, _around(function)
 
         def step(*args, **kwargs):
             nonlocal first
             if not first:
+                if any(now is not before for now, before in zip(_around(function), around)):
+                    self.calls = PATIENCE
                 return function(*args, **kwargs)
             first = False
-            result, fit, unfit, _ = engine._checkpointed(self.compiled, (function, args, kwargs), False)
+            result, fit, unfit, _ = engine._checkpointed(self.compiled, (function, args, kwargs), None)
             self.calls += 1
             self.ready = fit > 0 and unfit == 0 and self.is_pure()
             return result
@@ -69,7 +63,7 @@ class _Region:
 
     def launch(self, function, args, kwargs):
         """What the function gives, as a tuple; None: nothing was done, as nothing recorded fits the call."""
-        given = engine._checkpointed(self.compiled, (function, args, kwargs), True)
+        given = engine._checkpointed(self.compiled, (function, args, kwargs), _Again(self.compiled, (function, args, kwargs)))
         self.ready = given is not None and given[3] > 0 and self.is_pure()
         return given and given[:1]
 
@@ -83,6 +77,41 @@ class _Region:
                 return False
             self.recordings = recordings
         return self.calls < PATIENCE
+
+
+class _Again:
+    """The call of a region once more, as eager's: with the random numbers and the autocast of the first, and whatever else has changed as it is now."""
+
+    def __init__(self, compiled, call):
+        self.compiled, self.call, self.random, self.autocast, self.made = compiled, call, torch.get_rng_state(), _autocast(), {}
+
+    def __call__(self, number):
+        """(number, graph, what it saves) of one of the nodes; None: the call does not come by it. All nodes ask once in a way back."""
+        if number not in self.made:
+            self.collect()
+        return self.made.pop(number, None)
+
+    def collect(self):
+        collected, now = [], torch.get_rng_state()
+        torch.set_rng_state(self.random)
+        try:
+            with torch.enable_grad(), torch.autocast("cpu", **self.autocast) if self.autocast != _autocast() else contextlib.nullcontext():
+                if engine._checkpointed(self.compiled, self.call, collected) is None:
+                    function, args, kwargs = self.call
+                    function(*args, **kwargs)  # raises what eager raises
+        finally:
+            torch.set_rng_state(now)
+        self.made = {one[0]: one for one in collected}
+
+
+def _autocast():
+    return {"enabled": torch.is_autocast_enabled("cpu"), "dtype": torch.get_autocast_dtype("cpu"), "cache_enabled": torch.is_autocast_cache_enabled()}
+
+
+def _around(function):
+    """What variables of a function around this one hold, tensors and modules left out."""
+    cells = getattr(_plain(function), "__closure__", None) or ()
+    return [None if isinstance(content, (torch.Tensor, torch.nn.Module)) else content for content in map(_content, cells)]
 
 
 def _content(cell):
@@ -112,8 +141,6 @@ def _region_of(function):
     region = _regions.get(code)
     if region is None and code is not None and len(_regions) < MOST:
         region = _regions[code] = _Region(code.co_name)
-    if region is not None:
-        region.sees(function)
     return region
 
 

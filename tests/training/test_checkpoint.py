@@ -243,3 +243,59 @@ def test_variables_around_that_change_are_those_of_the_way_back():
         assert (ours is None) == (eager is None)
         if ours is not None:
             torch.testing.assert_close(ours, eager)
+
+
+def as_of_the_way_back(kind, blocks, x):
+    """Functions that find something else when torch's checkpoint calls them once more."""
+    scale, h, block = 2.0, x * 2, blocks[0]
+    blocks.factor = torch.tensor(2.0)
+    if kind == "tensor":
+        y = checkpoint(lambda z: block(z) * h, x, use_reentrant=False)
+        h = h * 3
+    elif kind == "argument":
+        x = y = checkpoint(lambda z: torch.sin(block(z) * x), x, use_reentrant=False)
+    elif kind == "module":
+        y = checkpoint(lambda z: torch.sin(block(z)), x, use_reentrant=False)
+        block = blocks[1]
+    elif kind == "number":
+        y = checkpoint(lambda z: torch.sin(block(z)) * scale, x, use_reentrant=False)
+        scale = 3.0
+    elif kind == "attribute":
+        y = checkpoint(lambda z: torch.sin(block(z)) * blocks.factor, x, use_reentrant=False)
+        blocks.factor = torch.tensor(5.0)
+    return (y + h).sum()
+
+
+@pytest.mark.parametrize("kind", ["tensor", "argument", "module", "number", "attribute"])
+def test_what_is_bound_anew_after_the_call(kind):
+    torch.manual_seed(0)
+    blocks = nn.ModuleList([Block() for _ in range(2)])
+    compare(blocks, lambda x: as_of_the_way_back(kind, blocks, x), steps=10)
+    assert all(r.ready == (kind != "number") for r in _checkpoint._regions.values())
+
+
+def test_several_nodes_of_a_region_are_made_again_by_one_call():
+    torch.manual_seed(0)
+    blocks = nn.ModuleList([Block() for _ in range(2)])
+
+    def pair(x):
+        y = blocks[0](x)
+        return y.detach().requires_grad_().exp().sum() + blocks[1](y)
+
+    def fn(x):
+        return checkpoint(pair, x, use_reentrant=False).square().mean()
+    compare(blocks, fn)
+
+
+def test_what_the_function_raises_when_it_is_called_again():
+    block = Block().eval()
+
+    def fn(x):
+        h = x * 2
+        y = checkpoint(lambda z: block(z) * h, x, use_reentrant=False)
+        h = None  # noqa: F841
+        return y.sum()
+    for f in (fn, kintsugi.compile(fn)):
+        for _ in range(6):
+            with pytest.raises(TypeError, match="NoneType"):
+                f(torch.randn(4, 8, requires_grad=True)).backward()

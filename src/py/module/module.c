@@ -354,11 +354,10 @@ set_weights_room(PyObject *module, PyObject *number)
 static PyObject *
 checkpointed(PyObject *module, PyObject *args)
 {
-    PyObject *function, *given;
-    int launched;
-    if (!PyArg_ParseTuple(args, "OO!p:_checkpointed", &function, &PyTuple_Type, &given, &launched))
+    PyObject *function, *given, *how;
+    if (!PyArg_ParseTuple(args, "OO!O:_checkpointed", &function, &PyTuple_Type, &given, &how))
         return NULL;
-    return launch_region_call(function, given, launched);
+    return launch_region_call(function, given, how);
 }
 
 static PyObject *
@@ -485,7 +484,7 @@ static PyMethodDef module_methods[] = {
     {"_set_products", set_products, METH_O, "For tests: _set_products(False) does products through BLAS."},
     {"set_profile", set_profile, METH_O, "set_profile(flag): whether kernels() tells where the time of launches goes."},
     {"_checkpointed", checkpointed, METH_VARARGS,
-     "_checkpointed(function, args, launched): (function(*args), graphs that can be done again, others, nodes that will be), for kintsugi._checkpoint."},
+     "_checkpointed(function, args, how): (function(*args), graphs that can be done again, others, nodes that will be), for kintsugi._checkpoint."},
     {"optimizer_totals", optimizer_totals, METH_NOARGS, "How many steps of optimizers were one pass over their tensors, and why the last that was not was not."},
     {"wait_for_kernels", wait_for_kernels, METH_NOARGS, "Waits until nothing is compiled in the background any more."},
     {"kernel_totals", kernel_totals, METH_NOARGS, "What was compiled in this process, and where kernels came from."},

@@ -45,7 +45,7 @@ is_number(const launch_training *t, uint32_t input)
 }
 
 PyObject *
-launch_again_note(const launch_code *code, PyObject *const *in, PyObject *random, bool region)
+launch_again_note(const launch_code *code, PyObject *const *in, PyObject *random, PyObject *region)
 {
     const launch_training *t = (launch_training *)code->training;
     PyObject *tensors = PyTuple_New(code->ninputs), *versions = PyTuple_New(code->ninputs), *note = NULL;
@@ -59,7 +59,7 @@ launch_again_note(const launch_code *code, PyObject *const *in, PyObject *random
         PyTuple_SET_ITEM(versions, i, version);
     }
     if (ok)
-        note = PyTuple_Pack(4, tensors, versions, random == NULL ? Py_None : random, region ? Py_True : Py_False);
+        note = PyTuple_Pack(4, tensors, versions, random == NULL ? Py_None : random, region);
     Py_XDECREF(tensors);
     Py_XDECREF(versions);
     return note;

@@ -1,5 +1,7 @@
 /* Checkpointed regions (torch.utils.checkpoint without re-entry): the node of a graph that runs inside of one saves the graph's inputs only; what else its
- * backward needs is made again, by one more launch of the forward program, with the random numbers that the first had.
+ * backward needs is made again. As with eager, that is one more call of the region's function, which finds variables and attributes as they are by then; its
+ * nodes' values are *collected*. Where the call comes to nothing (it is not the same graphs any more), the forward program is launched on the inputs that it had,
+ * with the random numbers that it had.
  *
  * kintsugi._checkpoint calls the region's function in one of two ways (launch_region_call). *Prepared*, inside of torch's own checkpoint: its
  * steps run, and save as they do in eager; graphs are compiled beside that, and it is told which of them could be done again. Once all can, the function
@@ -13,12 +15,14 @@
 #include "py/aten/make.h"
 #include "py/aten/tensor.h"
 
-typedef enum { NO_REGION, PREPARED, LAUNCHED } region_kind;
+typedef enum { NO_REGION, PREPARED, LAUNCHED, COLLECTED } region_kind;
 
 static _Thread_local struct {
     region_kind kind;
     unsigned fit, unfit; /* graphs that were asked for: could they be done again? */
     unsigned made;       /* nodes that do it */
+    unsigned base;       /* ... when the function was called: its own are numbered from there */
+    PyObject *again;     /* LAUNCHED: what calls the function again (kintsugi._checkpoint); COLLECTED: list of (number of the node, training, what it saves); borrowed */
     PyObject *launched;  /* the function that is called without torch's checkpoint; borrowed */
     bool unknown;        /* nothing that it recorded fits the call */
 } region;
@@ -45,10 +49,22 @@ launch_region_note(const launch_code *code)
         region.unfit++;
 }
 
-bool
+PyObject *
 launch_region_takes(const launch_code *code)
 {
-    return region.kind == LAUNCHED && can_be_done_again(code);
+    bool takes = region.kind == LAUNCHED && can_be_done_again(code);
+    return takes ? Py_BuildValue("OI", region.again, region.made++ - region.base) : Py_NewRef(Py_None);
+}
+
+bool
+launch_region_collect(const launch_code *code, PyObject *saved)
+{
+    if (region.kind != COLLECTED || !can_be_done_again(code))
+        return true;
+    PyObject *one = Py_BuildValue("IOO", region.made++ - region.base, code->training, saved);
+    bool ok = one != NULL && PyList_Append(region.again, one) == 0;
+    Py_XDECREF(one);
+    return ok;
 }
 
 /* What would be recorded is not known to do nothing but compute: torch's checkpoint has to be around it. */
@@ -109,7 +125,6 @@ launch_hooks_put_back(PyObject *aside)
 PyObject *
 launch_region_saves(const launch_code *code, PyObject *const *in)
 {
-    region.made++;
     PyObject *list = PyList_New(0);
     for (uint32_t i = 0; list != NULL && i < code->ninputs; i++) {
         PyObject *tensor = in[code->input_of[i]], *node = kin_tensor_requires_grad(tensor) ? PyObject_GetAttrString(tensor, "grad_fn") : NULL;
@@ -145,11 +160,12 @@ run_forward(launch_code *code, PyObject *note, PyObject **made, PyObject **saved
     return ok;
 }
 
-PyObject *
-launch_region_backward(launch_training *t, PyObject *note, PyObject *const *grads)
+/* By a launch on the inputs that the first had. */
+static PyObject *
+make_from_inputs(launch_training *t, PyObject *note)
 {
     launch_code *code = t->forward;
-    PyObject *random = PyTuple_GET_ITEM(note, 2), *now = random == Py_None ? NULL : launch_again_random(), *saved = NULL, *given = NULL;
+    PyObject *random = PyTuple_GET_ITEM(note, 2), *now = random == Py_None ? NULL : launch_again_random(), *saved = NULL;
     if (code == NULL || (random != Py_None && (now == NULL || !launch_again_set_random(random)))) {
         Py_XDECREF(now);
         return NULL;
@@ -164,9 +180,25 @@ launch_region_backward(launch_training *t, PyObject *note, PyObject *const *grad
     for (uint32_t i = 0; made != NULL && i < nouts; i++)
         Py_XDECREF(made[i]);
     free(made);
-    if (ok)
-        given = launch_training_backward(t, saved, grads);
+    if (!ok)
+        Py_CLEAR(saved);
     Py_XDECREF(now);
+    return saved;
+}
+
+PyObject *
+launch_region_backward(launch_training *t, PyObject *note, PyObject *const *grads, bool *raised)
+{
+    PyObject *region_of = PyTuple_GET_ITEM(note, 3);
+    PyObject *one = PyObject_CallOneArg(PyTuple_GET_ITEM(region_of, 0), PyTuple_GET_ITEM(region_of, 1)), *saved = NULL;
+    if ((*raised = one == NULL)) /* as eager's function would */
+        return NULL;
+    if (PyTuple_Check(one) && PyTuple_GET_ITEM(one, 1) == (PyObject *)t)
+        saved = Py_NewRef(PyTuple_GET_ITEM(one, 2));
+    else
+        saved = make_from_inputs(t, note);
+    Py_DECREF(one);
+    PyObject *given = saved == NULL ? NULL : launch_training_backward(t, saved, grads);
     Py_XDECREF(saved);
     return given;
 }
@@ -174,18 +206,22 @@ launch_region_backward(launch_training *t, PyObject *note, PyObject *const *grad
 /* -- calls --------------------------------------------------------------------------------------------------------- */
 
 PyObject *
-launch_region_call(PyObject *function, PyObject *args, bool launched)
+launch_region_call(PyObject *function, PyObject *args, PyObject *how)
 {
-    unsigned fit = region.fit, unfit = region.unfit, made = region.made;
+    unsigned fit = region.fit, unfit = region.unfit, made = region.made, base = region.base;
     region_kind outside = region.kind;
-    PyObject *outer = region.launched;
-    region.kind = launched ? LAUNCHED : PREPARED;
-    region.launched = launched ? function : NULL;
+    PyObject *outer = region.launched, *again = region.again;
+    region.kind = how == Py_None ? PREPARED : PyList_CheckExact(how) ? COLLECTED : LAUNCHED;
+    region.launched = how == Py_None ? NULL : function;
+    region.again = how;
+    region.base = made;
     region.unknown = false;
     PyObject *result = PyObject_CallObject(function, args);
     bool unknown = result == NULL && region.unknown;
     region.kind = outside;
     region.launched = outer;
+    region.again = again;
+    region.base = base;
     region.unknown = false;
     if (unknown) {
         PyErr_Clear();

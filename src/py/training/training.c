@@ -383,10 +383,12 @@ take_from_node(const launch_training *t, const launch_code *code, PyObject *give
 static bool
 connect(const launch_code *code, const launch_inputs *inputs, forward_made *f, PyObject *random, PyObject **out)
 {
-    bool region = launch_region_takes(code);
-    PyObject *note = launch_again_note(code, inputs->in, random, region), *args = NULL, *given = NULL;
+    PyObject *region = launch_region_takes(code);
+    PyObject *note = region == NULL ? NULL : launch_again_note(code, inputs->in, random, region), *args = NULL, *given = NULL;
     PyObject **results = calloc(code->nouts + 1, sizeof *results);
-    if (region && note != NULL)
+    if (note != NULL && !launch_region_collect(code, f->saved))
+        Py_CLEAR(note);
+    if (note != NULL && region != Py_None)
         Py_XSETREF(f->saved, launch_region_saves(code, inputs->in));
     if (note != NULL && f->saved != NULL && results != NULL && launch_results_put_stand_ins(f->t, code->nouts, f->made, f->saved, results))
         args = node_arguments(f->t, code, f, note, inputs->in);
@@ -399,6 +401,7 @@ connect(const launch_code *code, const launch_inputs *inputs, forward_made *f, P
     Py_XDECREF(given);
     Py_XDECREF(args);
     Py_XDECREF(note);
+    Py_XDECREF(region);
     return ok;
 }
 
@@ -668,7 +671,12 @@ go_back(PyObject *ctx, launch_training *t, PyObject *note, PyObject *const *grad
         return go_back_apart(t, note, grads, there);
     if (!kin_grad_enabled()) {
         PyObject *again = PyTuple_GET_ITEM(note, 1);
-        given = PyTuple_Check(again) && PyTuple_GET_ITEM(again, 3) == Py_True ? launch_region_backward(t, again, grads) : launch_training_backward(t, saved, grads);
+        bool raised = false, region = PyTuple_Check(again) && PyTuple_GET_ITEM(again, 3) != Py_None;
+        given = region ? launch_region_backward(t, again, grads, &raised) : launch_training_backward(t, saved, grads);
+        if (raised) {
+            Py_DECREF(saved);
+            return NULL;
+        }
         if (given == NULL)
             PyErr_Clear();
     }

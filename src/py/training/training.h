@@ -22,8 +22,8 @@ void launch_region_note(const launch_code *code);
 PyObject *launch_hooks_put_aside(void);
 void launch_hooks_put_back(PyObject *aside);
 /* function(*args): new tuple (result, graphs that could be done again, graphs that could not, nodes that will be); None: launched, and nothing that it has
- * recorded fits, so nothing was done. */
-PyObject *launch_region_call(PyObject *function, PyObject *args, bool launched);
+ * recorded fits, so nothing was done. how: None: prepared; a list: launched, what its nodes save is collected there; else launched, and that calls it again. */
+PyObject *launch_region_call(PyObject *function, PyObject *args, PyObject *how);
 /* A call of a compiled function that nothing recorded fits: is it a launched region's? Then with an exception, for launch_region_call. */
 bool launch_region_refuses(PyObject *function);
 

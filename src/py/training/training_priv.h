@@ -56,12 +56,15 @@ bool launch_results_add(PyObject *direct, PyObject **given, uint64_t *there);
 
 /* -- recompute.c ------------------------------------------------------------------------------------------------- */
 
-/* Is this launch part of a checkpointed region, whose values are made again for its backward? */
-bool launch_region_takes(const launch_code *code);
+/* Is this launch part of a checkpointed region, whose values are made again for its backward? New tuple (what calls its function again, number of the node
+ * there), or None; NULL with an exception. */
+PyObject *launch_region_takes(const launch_code *code);
+/* ... of one whose values are being made again? They are kept. */
+bool launch_region_collect(const launch_code *code, PyObject *saved);
 /* What its node saves: new tuple; NULL with an exception. */
 PyObject *launch_region_saves(const launch_code *code, PyObject *const *in);
-/* As launch_training_backward, from the launch_again_note. */
-PyObject *launch_region_backward(launch_training *t, PyObject *note, PyObject *const *grads);
+/* As launch_training_backward, from the launch_again_note. raised: the region's function has. */
+PyObject *launch_region_backward(launch_training *t, PyObject *note, PyObject *const *grads, bool *raised);
 
 /* -- settle.c ---------------------------------------------------------------------------------------------------- */
 
@@ -90,8 +93,8 @@ void launch_needed_deinit(launch_needed *n);
 /* -- again.c ----------------------------------------------------------------------------------------------------- */
 
 /* What a backward needs of its forward beside what is saved: all tensors, how often they had been written to, the state of random
- * numbers, is it a checkpointed region? New reference; NULL with an exception. */
-PyObject *launch_again_note(const launch_code *code, PyObject *const *in, PyObject *random, bool region);
+ * numbers, launch_region_takes. New reference; NULL with an exception. */
+PyObject *launch_again_note(const launch_code *code, PyObject *const *in, PyObject *random, PyObject *region);
 /* Inputs of the graph that it writes to: marks among its inputs. */
 void launch_again_find_written(const kin_aten *g, bool *written);
 /* The state of random numbers: new reference. */

@@ -311,7 +311,7 @@ launch_training_try(launch_code *code, uint32_t threads, PyObject *const *in, ki
     launch_training *t = (launch_training *)Py_NewRef(code->training);
     PyObject *random = draws(code) ? launch_again_random() : NULL;
     trial x = {.code = code, .threads = threads, .in = in, .abtest = abtest, .trials = trials, .alone = threads_of_torch() == 1,
-               .note = launch_again_note(code, in, random, false)};
+               .note = launch_again_note(code, in, random, Py_None)};
     x.keeps = !t->tried;
     t->tried = true;
     x.tangents = x.note == NULL ? NULL : make_tangents(t);
