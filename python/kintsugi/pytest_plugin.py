@@ -48,7 +48,7 @@ def _report(session, wanted):
         most = wanted.get(limit)
         total = sum(one["counters"][counter] for one in found.values())
         if most is not None and total > most:
-            lines.append(f"{baseline.COUNTERS[counter][0]}: {total}, at most {most} accepted")
+            lines.append(f"{baseline.COUNTERS[counter]}: {total}, at most {most} accepted")
             lines += [f"  {name}: {baseline.describe_place(cause)}" for name, one in found.items() for cause in one["causes"]
                       if {"break": "breaks", "recompile": "recompiles"}.get(cause["kind"]) == counter]
     return "\n".join(lines)

@@ -13,7 +13,7 @@ PROGRAM = '''\
 import torch
 import helper_of_test
 
-torch.manual_seed(3)
+torch.manual_seed(3); unit, sizes = 1.0, [1, 0, 0]
 weight = torch.randn(8, 8)
 
 
@@ -37,6 +37,8 @@ WORSE = {
     "values": ("* scale", "* (scale * 1.001)", [], "its values differ by 1.0e-03"),
     "shape": ("y.sum(0)", "y.sum(1)", [], "float32[8]"),
     "guards": ("    y = x @ weight", "    y = x @ weight" + "".join(f"\n    y = y if settings['a{i}'] else -y" for i in range(40)), [], "guards: "),
+    "one guard": ("    return y.sum(0)", "    return y.sum(0) if unit else y", [], "guards: "),
+    "new size": ("    compiled(torch.ones(4, 8), scale)", "    compiled(torch.ones(4 + (scale == 2 and sizes.pop()), 8), scale)", [], "recompile"),
     "not called": ("    compiled(torch.ones(4, 8), scale)", "    pass", [], "is not called any more"),
 }
 
@@ -72,6 +74,28 @@ def test_what_is_worse(check, name):
     assert check(program, "--update", *arguments)[0] == 0
     status, out = check(program.replace(old, new), *arguments)
     assert status == 1 and any(line.startswith("worse: ") and told in line for line in out.out.splitlines()), out.out
+
+
+TRAINED = PROGRAM.replace("torch.randn(8, 8)", "torch.randn(8, 8, requires_grad=True)").replace("    return y.sum(0)", "    return torch.nn.functional.cross_entropy(y * 1e-3, torch.zeros(4, dtype=torch.long))")
+
+
+def test_values_that_hardly_show_in_the_loss(check):
+    """The gradients tell."""
+    assert check(TRAINED, "--update")[0] == 0
+    assert check(TRAINED)[0] == 0
+    status, out = check(TRAINED.replace("y * 1e-3", "y * 1.001e-3"))
+    assert status == 1 and "worse: forward: the gradient of weight: its values differ by 1.0e-03" in out.out, out.out
+
+
+def test_a_baseline_of_other_versions(check, tmp_path):
+    """Guards may be some more; what was compared exactly is told."""
+    program = PROGRAM.replace("    y = x @ weight", "    y = x @ weight" + "".join(f"\n    y = y if settings['a{i}'] else -y" for i in range(40))).replace("torch.manual_seed(3)", "settings = {f'a{i}': True for i in range(40)}; torch.manual_seed(3)")
+    assert check(program, "--update")[0] == 0
+    found = json.loads((tmp_path / "baseline.json").read_text())
+    found["made_with"] = "torch 2.0"
+    (tmp_path / "baseline.json").write_text(json.dumps(found))
+    status, out = check(program.replace("    return y.sum(0)", "    return y.sum(0) if unit else y"))
+    assert status == 0 and "note: the baseline is of torch 2.0" in out.out, out.out
 
 
 def test_a_library_that_breaks_since_its_upgrade(check):

@@ -18,7 +18,7 @@ def add(commands):
     parser.add_argument("--fullgraph", action="store_true", help="any graph break is an error, as --max-breaks 0")
     parser.add_argument("--max-breaks", type=at_least(0), metavar="N", help="graph breaks of a function that are accepted")
     parser.add_argument("--strict-breaks", action="store_true", help="print, logging, ... count as graph breaks")
-    parser.add_argument("--tolerance", type=at_least(0.0, float), default=1e-4, help="relative difference of results that is accepted (1e-4)")
+    parser.add_argument("--tolerance", type=at_least(0.0, float), help="relative difference of results that is accepted (else by dtype: see docs/ci.md)")
     parser.add_argument("--annotations", choices=("github", "none"), help="mark lines for code review (github where GITHUB_ACTIONS is set)")
     add_target(parser)
 
@@ -41,6 +41,9 @@ def run(options):
     if expected is not None:
         more, better = baseline.compare(expected, found, options.tolerance)
         worse += more
+        note = baseline.describe_difference(expected, found)
+        if note:
+            print(f"note: {note}")
     if options.update and options.baseline:
         baseline.write(options.baseline, found)
     _tell(worse, better, found, options)

@@ -324,7 +324,7 @@ def whole_call(observed):
     random number generator. "" when it does not."""
     call, fn = observed.calls[-1], observed.compiled.fn
     with quiet(), call.modes(), state.unchanged(fn, call.args, call.kwargs) as kept:
-        eager, ours = (_Side(each, call, kept) for each in (fn, observed.compiled))
+        eager, ours = (Side(each, call, kept) for each in (fn, observed.compiled))
         if len(eager.values) != len(ours.values):
             return f"a call gives {len(ours.values)} values, not {len(eager.values)}"
         wrong = [name for name in eager.found if _validate.difference(eager.found[name], ours.found.get(name))]
@@ -337,7 +337,7 @@ def whole_call(observed):
     return "" if torch.equal(eager.drawn, ours.drawn) else "a call leaves the random number generator in another state"
 
 
-class _Side:
+class Side:
     """What a call gives and leaves. found: {what it is: value}."""
 
     def __init__(self, fn, call, kept, convert=lambda values: values):
@@ -375,7 +375,7 @@ def _truth(fn, call, kept):
     kept.restore()
     try:
         with kept.widened():
-            return _Side(fn, call, _Wide(kept), lambda values: tree_map(_wide, values)).found
+            return Side(fn, call, _Wide(kept), lambda values: tree_map(_wide, values)).found
     except Exception:  # the program names a dtype, say
         return {}
 

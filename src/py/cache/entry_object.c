@@ -192,7 +192,7 @@ kin_entry_stats(kin_entry_object *self)
     PyObject *ratio = self->tierdown.ratio > 0 ? PyFloat_FromDouble(self->tierdown.ratio) : Py_NewRef(Py_None); /* None: never compared with eager */
     if (ratio == NULL)
         return NULL;
-    return Py_BuildValue("{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:d,s:n,s:K,s:K,s:K,s:I,s:K,s:O,s:O,s:O,s:N}",
+    return Py_BuildValue("{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:d,s:n,s:K,s:K,s:K,s:I,s:I,s:I,s:K,s:O,s:O,s:O,s:N}",
                          "number", self->number, "graphs", t->ngraphs, "breaks", t->nbreaks, "guards", t->facts.len,
                          "ops", count_steps(t, KIN_STEP_TORCH), "steps", t->steps.len,
                          "effects", t->neffects, "epochs", t->nepochs, "branches", self->side_traces,
@@ -200,6 +200,7 @@ kin_entry_stats(kin_entry_object *self)
                          "record_ms", v->record_ns / 1e6, "bytes", (Py_ssize_t)count_bytes(self, &guards),
                          "hits", (unsigned long long)v->hits, "exits", (unsigned long long)v->exits,
                          "misses", (unsigned long long)v->misses, "guard_words", guards.words,
+                         "later_guard_words", guards.later_words, "guard_tests", guards.explicit_ops + guards.later_ops,
                          "fast_guard_hits", (unsigned long long)guards.fast_hits,
                          "reason", self->reason, "cause", cause, "backed_off", self->tierdown.backed_off ? Py_True : Py_False,
                          "ratio", ratio);
