@@ -102,6 +102,7 @@ def test_parts_of_a_measured_function(report, tmp_path):
     assert found["guards"] and found["record_ms"][0] > 0 and broken["sides"][0][-1].startswith("return (")
     _, text, _ = report("script.py", program.replace("    if gt:\n        x = x * 2\n", "    x = torch.where(gt, x * 2, x)\n"), "--against", "out/found.json")
     assert "Against the earlier run" in text and "gone: decide: Data-dependent branching" in text and "1 → 0" in text
+    assert "Against the earlier run" in report("script.py", program, "--against", "out")[1]
     status, _, out = report("script.py", program, "--against", "script.py")
     assert status == 2 and "script.py" in out.err
 

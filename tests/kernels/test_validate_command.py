@@ -75,8 +75,16 @@ def test_a_miscompile_is_named_and_reduced(validate, tmp_path, name):
 
 def test_minify(validate, tmp_path):
     status, out = validate(131, "pass fuse wrong", "-o", "small.py", command="minify")
-    assert status == 0 and "small.py: shows the difference" in out.out
-    assert validate(132, None, "-o", "none.py", command="minify")[0] == 1 and not (tmp_path / "none.py").exists()
+    assert status == 1 and "small.py: shows the difference" in out.out
+    assert validate(132, None, "-o", "none.py", command="minify")[0] == 0 and not (tmp_path / "none.py").exists()
+
+
+def test_what_differs_and_cannot_be_reduced_has_a_status_of_its_own(validate, tmp_path, monkeypatch):
+    from kintsugi.diagnose import differ
+
+    monkeypatch.setattr(differ, "_search", lambda graph, found, ask: None)
+    status, out = validate(133, "pass fuse wrong", "-o", "none.py", command="minify")
+    assert status == 3 and "no small program shows the difference" in out.err and not (tmp_path / "none.py").exists(), out
 
 
 def test_whole_calls_and_gradients(validate):
@@ -98,7 +106,7 @@ def test_a_program_that_compiles_nothing(validate):
 @pytest.mark.parametrize("fault", ["pass fuse break", "pass simplify malformed"])
 def test_a_failure_of_the_compiler_is_reduced(validate, tmp_path, fault):
     status, out = validate(141, fault, "-o", "small.py", command="minify")
-    assert status == 0 and "the compiler failed in " in out.out, out
+    assert status == 1 and "the compiler failed in " in out.out, out
     text = (tmp_path / "small.py").read_text()
     assert len(text.splitlines()) <= 30 and "fails(f, [" in text
     code = f"from kintsugi._engine import engine\nimport runpy\nengine._set_fault({fault!r})\nrunpy.run_path('small.py', run_name='__main__')"
@@ -117,11 +125,11 @@ def test_a_slowdown_is_reduced(validate, tmp_path, monkeypatch):
     monkeypatch.setattr(differ, "slower", slower)
     status, out = validate(151, None, "--slow", "-o", "small.py", command="minify")
     text = (tmp_path / "small.py").read_text()
-    assert status == 0 and "tanh" in out.out and len(text.splitlines()) <= 30
+    assert status == 1 and "tanh" in out.out and len(text.splitlines()) <= 30
     assert "tanh(" in text and "relu" not in text and "slower(f, [" in text
     monkeypatch.setattr(differ, "slower", lambda fn, args: "")
     status, out = validate(152, None, "--slow", "-o", "none.py", command="minify")
-    assert status == 1 and "no graph takes longer" in out.out and not (tmp_path / "none.py").exists()
+    assert status == 0 and "no graph takes longer" in out.out and not (tmp_path / "none.py").exists()
 
 
 def test_what_takes_longer_is_measured():

@@ -15,7 +15,7 @@ def add(commands):
     parser.add_argument("-o", "--output", metavar="DIR", default="kintsugi-report", help="folder of the report (kintsugi-report)")
     parser.add_argument("--no-measure", action="store_true", help="no times and no prices: calls are not repeated")
     parser.add_argument("--repeat", action="store_true", help="measure functions whose calls have effects outside of the process, too")
-    parser.add_argument("--against", metavar="FILE", help="compare with an earlier run: its found.json, or a file of `kintsugi explain --json`")
+    parser.add_argument("--against", metavar="FILE", help="compare with an earlier run: the folder of its report, its found.json, or a file of `kintsugi explain --json`")
     add_target(parser, "a script, module:fn, a log file or a trace folder")
 
 

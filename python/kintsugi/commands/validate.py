@@ -10,14 +10,18 @@ import sys
 from . import add_target, at_least
 
 
+NOT_SMALL = 3  # minify: something was found, and nothing written
+
+
 def add(commands):
     parser = commands.add_parser("validate", help="does compiled code compute what eager does?", description=__doc__)
     add_common(parser)
     parser.add_argument("--minify", metavar="FILE", help="write a small script that shows the first difference to FILE")
     parser.add_argument("--json", metavar="FILE", help="write what was found to FILE")
     small = commands.add_parser("minify", help="write a small script that shows a difference, a failure of the compiler, or a slowdown",
-                                description="validate, and write a small script that shows the first difference, or where the compiler fails: "
-                                            "status 0 when one was written")
+                                description="validate, and write a small script that shows the first difference, or where the compiler fails. Exit status 0: "
+                                            "there is nothing to show; 1: the script was written; 3: there is something, and no small program shows it; "
+                                            "2: it could not be looked for")
     add_common(small)
     small.add_argument("--slow", action="store_true", help="look for calls that take longer compiled than eager")
     small.add_argument("-o", "--output", metavar="FILE", default="repro.py", help="the script (repro.py)")
@@ -61,8 +65,10 @@ def _write(options, functions, found):
         print(f"{target}: shows the difference, {len(script.splitlines())} lines")
     elif target and found:
         sys.stderr.write(f"kintsugi: {options.command}: no small program shows the difference\n")
+        if options.command == "minify":
+            return NOT_SMALL
     if options.command == "minify":
-        return 0 if script else 1
+        return 1 if found else 0
     if options.json:
         with open(options.json, "w") as file:
             json.dump({"version": 1, "functions": [one.name for one in functions], "differences": [one.as_dict() for one in found]}, file, indent=1)

@@ -1,6 +1,7 @@
 """Two runs: what an earlier one found (the JSON of `explain` or of an earlier report) against this one."""
 
 import json
+import os
 
 from ..diagnose import show
 from .read import ReportError
@@ -9,6 +10,7 @@ from .text import esc, table
 
 def read(path):
     """The functions of an earlier run."""
+    path = os.path.join(path, "found.json") if os.path.isdir(path) else path
     try:
         with open(path, encoding="utf-8") as file:
             found = json.load(file)
