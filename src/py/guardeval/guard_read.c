@@ -41,7 +41,7 @@ static Py_ssize_t
 partial_field(PyObject *obj, const char *member)
 {
     PyTypeObject *type = Py_TYPE(obj);
-    while (type && strcmp(type->tp_name, "functools.partial") != 0)
+    while (type && !kin_heap_type_is(type, "functools.partial"))
         type = type->tp_base;
     for (PyMemberDef *m = type ? type->tp_members : NULL; m && m->name; m++)
         if (strcmp(m->name, member) == 0)

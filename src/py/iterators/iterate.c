@@ -53,13 +53,12 @@ rec_op_get_iter(rec *r)
 static bool
 is_quiet_iterator(PyObject *obj)
 {
-    const char *name = Py_TYPE(obj)->tp_name;
     static const char *const quiet[] = {"list_iterator", "tuple_iterator", "range_iterator", "str_iterator",
         "str_ascii_iterator", "dict_keyiterator", "dict_valueiterator", "dict_itemiterator", "set_iterator",
         "bytes_iterator", "list_reverseiterator", "itertools.count", "itertools.repeat", "longrange_iterator",
         "odict_iterator", "_collections._deque_iterator", "collections._deque_iterator", NULL};
     for (int i = 0; quiet[i]; i++)
-        if (strcmp(quiet[i], name) == 0)
+        if (kin_heap_type_is(Py_TYPE(obj), quiet[i]))
             return true;
     return false;
 }

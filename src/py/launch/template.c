@@ -9,6 +9,7 @@
 #include "core/program/sizes.h"
 #include "py/aten/make.h"
 #include "py/aten/tensor.h"
+#include "py/compat/heap.h"
 #include "py/launch/launch_priv.h"
 #include "py/refs/sequence.h"
 
@@ -25,7 +26,7 @@ is_alone(PyObject *obj)
 {
     static const char *const types[] = {"NoneType", "bool", "ellipsis", "torch.dtype", "torch.layout", "torch.memory_format"};
     for (unsigned i = 0; i < sizeof types / sizeof *types; i++)
-        if (strcmp(Py_TYPE(obj)->tp_name, types[i]) == 0)
+        if (kin_heap_type_is(Py_TYPE(obj), types[i]))
             return true;
     return false;
 }
@@ -49,7 +50,7 @@ say_value(kin_walk *w, PyObject *obj)
         kin_walk_say(w, &value, sizeof value);
     } else if (PyUnicode_CheckExact(obj)) {
         say_text(w, obj);
-    } else if (strcmp(Py_TYPE(obj)->tp_name, "torch.device") == 0) {
+    } else if (kin_heap_type_is(Py_TYPE(obj), "torch.device")) {
         PyObject *text = PyObject_Str(obj);
         say_text(w, text);
         Py_XDECREF(text);

@@ -378,7 +378,7 @@ call_type(rec *r, const rec_args *a)
     PyTypeObject *tp = (PyTypeObject *)O(r, a->callee);
     static const char *const value_types[] = {"torch.device", "torch.finfo", "torch.iinfo", "torch.Size", NULL};
     for (int i = 0; value_types[i]; i++)
-        if (strcmp(tp->tp_name, value_types[i]) == 0)
+        if (kin_heap_type_is(tp, value_types[i]))
             return rec_model_size(r, a) || rec_model_pure(r, a);
     if (rec_model_new_object(r, a, tp))
         return true;

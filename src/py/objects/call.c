@@ -1,6 +1,7 @@
 /* Calls: what is called, inlining of Python functions (argument binding included), and calls left as steps. */
 #include "core/diag/breaks.h"
 #include "py/compat/codes.h"
+#include "py/compat/heap.h"
 #include "py/compat/kinds.h"
 #include "py/objects/objects.h"
 #include "py/torchcalls/skip.h"
@@ -341,7 +342,7 @@ bool
 rec_partial_parts(rec *r, const rec_args *a, kin_vid partial, kin_vid *fn, kin_vid *all, rec_args *joined)
 {
     struct { PyObject_HEAD PyObject *fn, *args, *kw; } *p = (void *)O(r, partial);
-    if (VIRTUAL(r, partial) != NULL || strcmp(Py_TYPE(p)->tp_name, "functools.partial") != 0 || !PyDict_CheckExact(p->kw) ||
+    if (VIRTUAL(r, partial) != NULL || !kin_heap_type_is(Py_TYPE(p), "functools.partial") || !PyDict_CheckExact(p->kw) ||
         !PyTuple_CheckExact(p->args) || a->npos + a->nkw + PyTuple_GET_SIZE(p->args) + PyDict_GET_SIZE(p->kw) > 200)
         return false;
     rec_root(r, partial);

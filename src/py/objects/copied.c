@@ -1,6 +1,4 @@
 /* What containers hold of whose contents nothing is known: items are taken from a copy, a tuple made at replay. */
-#include <string.h>
-
 #include "py/compat/heap.h"
 #include "py/objects/objects.h"
 
@@ -10,7 +8,7 @@ rec_is_quiet_container(PyObject *obj)
     PyTypeObject *tp = Py_TYPE(obj);
     return tp == &PyUnicode_Type || tp == &PyBytes_Type || tp == &PyByteArray_Type || tp == &PyDict_Type || tp == &PySet_Type ||
            tp == &PyFrozenSet_Type || tp == &PyRange_Type || tp == &PyDictKeys_Type || tp == &PyDictItems_Type ||
-           tp == &PyDictValues_Type || strcmp(tp->tp_name, "numpy.ndarray") == 0 || kin_heap_type_is(tp, "collections.deque");
+           tp == &PyDictValues_Type || kin_heap_type_is(tp, "numpy.ndarray") || kin_heap_type_is(tp, "collections.deque");
 }
 
 kin_vid

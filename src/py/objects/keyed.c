@@ -6,12 +6,11 @@
  */
 #include "py/compat/heap.h"
 #include "py/objects/objects.h"
-#include <string.h>
 
 static bool
 is_defaultdict(PyTypeObject *tp)
 {
-    return strcmp(tp->tp_name, "collections.defaultdict") == 0 && tp->tp_base == &PyDict_Type;
+    return kin_heap_type_is(tp, "collections.defaultdict");
 }
 
 static bool
@@ -65,12 +64,6 @@ rec_keyed_item(rec *r, const kin_vid *args)
     return true;
 }
 
-static bool
-is_default_dict(PyTypeObject *tp)
-{
-    return kin_heap_type_is(tp, "collections.defaultdict");
-}
-
 /* d[key] of a defaultdict made here that lacks the key: what its factory makes is put in, and is the result. */
 bool
 rec_subscr_missing(rec *r, kin_vid dict, kin_vid key)
@@ -78,7 +71,7 @@ rec_subscr_missing(rec *r, kin_vid dict, kin_vid key)
     rec_virtual *f = VIRTUAL(r, dict);
     PyObject *k = O(r, key);
     if (f == NULL || f->kind != VIRTUAL_DICT || !f->known || f->aux == NULL || r->info.at[dict].type == NULL ||
-        !is_default_dict(r->info.at[dict].type) || !PyUnicode_CheckExact(k) || !rec_can_const(r, key) ||
+        !is_defaultdict(r->info.at[dict].type) || !PyUnicode_CheckExact(k) || !rec_can_const(r, key) ||
         rec_pairs_find(r, f, k) != NULL)
         return false;
     PyObject *factory = f->aux;

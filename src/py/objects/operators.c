@@ -15,7 +15,7 @@ rec_is_plain_value(PyObject *obj)
            tp == &PySet_Type || tp == &PyFrozenSet_Type || tp == &PyRange_Type || tp == &PySlice_Type ||
            tp == &PyByteArray_Type || tp == &PyODict_Type || tp == &PyDictKeys_Type || tp == &PyDictItems_Type || tp == &PyDictValues_Type ||
            tp == &PyODictKeys_Type || tp == &PyODictItems_Type || tp == &PyODictValues_Type ||
-           kin_heap_type_is(tp, "collections.deque") || strcmp(tp->tp_name, "torch.Size") == 0 || strcmp(tp->tp_name, "torch.device") == 0;
+           kin_heap_type_is(tp, "collections.deque") || tp == kin_size_type() || kin_heap_type_is(tp, "torch.device");
 }
 
 bool
@@ -216,7 +216,7 @@ inplace_container(rec *r, int imm, const kin_vid *args)
 static bool
 is_size(rec *r, kin_vid vid)
 {
-    return strcmp(Py_TYPE(O(r, vid))->tp_name, "torch.Size") == 0 && rec_can_fold(r, vid);
+    return Py_TYPE(O(r, vid)) == kin_size_type() && rec_can_fold(r, vid);
 }
 
 /* x.shape[:-1] + (a, b), with constants in the tuple: a constant like the shape. */

@@ -286,7 +286,7 @@ rec_is_torch_operator(PyObject *obj)
 bool
 rec_is_cache(PyObject *obj)
 {
-    return strcmp(Py_TYPE(obj)->tp_name, "functools._lru_cache_wrapper") == 0;
+    return kin_heap_type_is(Py_TYPE(obj), "functools._lru_cache_wrapper");
 }
 
 /* Objects that live as long as their module or class: safe to keep and to compare by identity. */
@@ -305,9 +305,7 @@ rec_pinnable(PyObject *obj)
         tp == &PyWrapperDescr_Type || tp == &PyGetSetDescr_Type || tp == &PyMemberDescr_Type ||
         tp == &PyClassMethodDescr_Type)
         return true;
-    const char *name = tp->tp_name;
-    return strcmp(name, "torch.dtype") == 0 || strcmp(name, "torch.layout") == 0 ||
-           strcmp(name, "torch.memory_format") == 0 ||
+    return kin_heap_type_is(tp, "torch.dtype") || kin_heap_type_is(tp, "torch.layout") || kin_heap_type_is(tp, "torch.memory_format") ||
            is_enum_member(obj) || is_logger(obj) || rec_is_torch_operator(obj) || rec_is_cache(obj);
 }
 

@@ -279,7 +279,7 @@ op_format(rec *r)
     kin_vid args[2] = {rec_peek(r, n - 1), n == 2 ? rec_peek(r, 0) : 0};
     bool fold = kin_is_exact_immutable(O(r, args[0])) && rec_is_value(O(r, args[0])) && rec_can_const(r, args[0]) &&
                 (n == 1 || rec_can_const(r, args[1]));
-    if (fold || (rec_is_const(r, args[0]) && strcmp(Py_TYPE(O(r, args[0]))->tp_name, "torch.Size") == 0)) {
+    if (fold || (rec_is_const(r, args[0]) && Py_TYPE(O(r, args[0])) == kin_size_type())) {
         rec_need_const(r, args[0]);
         if (n == 2)
             rec_need_const(r, args[1]);
