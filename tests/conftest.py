@@ -11,3 +11,11 @@ os.environ.setdefault("KINTSUGI_KERNELS", "0")
 os.environ.setdefault("KINTSUGI_STEP_ASIDE", "0")
 # What each pass of the pipeline leaves is verified (docs/design/pipeline.md).
 os.environ.setdefault("KINTSUGI_VERIFY", "1")
+
+
+def pytest_collection_modifyitems(items):
+    """KIN_SHARD=i/n keeps every n-th test, from number i on (for parts of a long run)."""
+    shard = os.environ.get("KIN_SHARD")
+    if shard:
+        i, n = map(int, shard.split("/"))
+        items[:] = [item for number, item in enumerate(items) if number % n == i - 1]

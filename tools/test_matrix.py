@@ -7,7 +7,8 @@
     test_matrix.py --root forky=2.15.0                   Debian's CPython with a torch from PyPI
     test_matrix.py --report                              runs nothing, writes the page again
 
-A pair has a build of its own (--no-build: what is there). The rows of a pair are replaced by what was run now; those of other pairs stay.
+A pair has a build of its own (--no-build: what is there). The rows of a pair are replaced by what was run now, and dropped where they are of another
+commit; those of other pairs stay, and the page says of which commit they are.
 """
 import argparse
 import functools
@@ -200,14 +201,14 @@ def parts(share):
         ("watcher over the standard library", watcher),
         ("corpus", pytest_part(CORPUS, "-k", "behaves_as_eager or test_replays", KIN_SHARD=turn)),
         ("corpus, left at steps", pytest_part(CORPUS, "-k", "forced_exits", KIN_SHARD=turn)),
-        ("rules", pytest_part("tests/rules", KIN_SHARD=turn)),
-        ("oracle", pytest_part("tests/oracle", KIN_ORACLE_CHANGES="10", KIN_ORACLE_FUZZ="5", KIN_ORACLE_MODELS="mlp")),
+        ("rules", pytest_part("tests/rules")),
+        ("oracle", pytest_part("tests/oracle", KIN_SHARD=turn, KIN_ORACLE_CHANGES="10", KIN_ORACLE_FUZZ="5", KIN_ORACLE_MODELS="mlp")),
         ("random programs", programs_part("tests/diff/fuzz_programs.py", fuzz)),
         ("seeds", pytest_part("tests/seeds/test_seeds.py")),
         ("models", models),
         ("generators, exceptions, hostile versions", pytest_part("tests/py/test_record_generators.py", "tests/py/test_record_exceptions.py",
                                                                  "tests/py/test_language_versions.py", "tests/py/test_hostile_versions.py")),
-        ("training", with_kernels(pytest_part("tests/training/test_programs.py", "tests/training/test_nodes.py", "tests/training/test_whole_step.py"))),
+        ("training", with_kernels(pytest_part("tests/training", KIN_SHARD=turn))),
         ("corpus with kernels", with_kernels(pytest_part(CORPUS, "--engine=kintsugi_kernels", "-k", "behaves_as_eager", KIN_SHARD=turn, **KERNELS))),
         ("random tensor programs", with_kernels(programs_part("tests/kernels/fuzz_tensors.py", fuzz, **KERNELS))),
         ("random programs that train, with kernels", with_kernels(programs_part("tests/diff/fuzz_training.py", max(5, fuzz // 4), "--kernels", **KERNELS))),
@@ -229,7 +230,10 @@ def run_pair(pair, args):
         built = pair.make()
         if built is None or built.returncode != 0:
             sys.exit(f"the build failed:\n{built and built.stdout[-2000:]}{built and built.stderr[-2000:]}")
-    row = load().get(pair.name(), {**pair.facts, "parts": {}})
+    commit = subprocess.run(["git", "rev-parse", "--short=8", "HEAD"], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False).stdout.strip()
+    row = load().get(pair.name(), {})
+    if row.get("commit") != commit:
+        row = {**pair.facts, "parts": {}, "commit": commit}  # nothing is said of code that is gone
     row["debian"] = pair.root is not None and pair.torch is None
     for name, run in parts(args.share):
         if args.only and not any(word in name for word in args.only):
@@ -300,6 +304,7 @@ def write_page(results):
     names = [name for name, _ in parts(16)]
     lines = [HEAD, "| | " + " | ".join(f"CPython {r['python']}<br>torch {r['torch'].split('+')[0]}{' (Debian)' if r['debian'] else ''}" for r in rows) + " |",
              "|---" * (len(rows) + 1) + "|"]
+    lines.append("| at commit | " + " | ".join(r.get("commit", "an older one") for r in rows) + " |")
     for name in names:
         lines.append(f"| {name} | " + " | ".join(cell(r["parts"].get(name)) for r in rows) + " |")
     wrong = [f"- {r['python']} with {r['torch']}, {name}: " + ", ".join(f"`{n}`" for n in part["names"])

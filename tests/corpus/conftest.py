@@ -21,14 +21,6 @@ def pytest_addoption(parser):
             pass   # the neighbouring test folder has registered it
 
 
-def pytest_collection_modifyitems(items):
-    """KIN_SHARD=i/n keeps every n-th test, from number i on (for parts of a long run)."""
-    shard = os.environ.get("KIN_SHARD")
-    if shard:
-        i, n = map(int, shard.split("/"))
-        items[:] = [item for number, item in enumerate(items) if number % n == i - 1]
-
-
 @pytest.fixture(scope="session")
 def engine(request):
     name = request.config.getoption("--engine", None) or os.environ.get("KIN_ENGINE", "kintsugi")
