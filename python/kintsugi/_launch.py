@@ -237,7 +237,8 @@ class Subgraph:
     def _call_backend(self, inputs, symbolic):
         """A function of all inputs."""
         if symbolic is None:
-            return self._quiet(_check_callable(self.backend(self.gm, list(inputs))))
+            with self._describe_nodes(inputs):
+                return self._quiet(_check_callable(self.backend(self.gm, list(inputs))))
         gm = fx.to_graph_module(self.graph, self.numbers, symbolic)
         free = {i for i, dim in symbolic.places if dim is None}
         given, places, tensors = [], [], iter(i for i in range(len(inputs)) if i not in free)
@@ -251,6 +252,17 @@ class Subgraph:
             fill_example_values(gm, symbolic.mode)
             fn = self._quiet(_check_callable(self.backend(gm, given)))
         return lambda *now: fn(*(now[i].shape[dim] if type(dim) is int else now[i] for i, dim in places))
+
+    def _describe_nodes(self, inputs):
+        """Notes what the graph's nodes give, as far as PyTorch can say; its context of a compilation, for the call of the backend."""
+        try:
+            known = _symbols.Symbolic(self.entries, inputs)
+        except Exception:  # PyTorch has no fake tensors of such a kind
+            return contextlib.nullcontext()
+        for node, fake in zip(self.gm.graph.find_nodes(op="placeholder"), known.fakes):
+            node.meta["example_value"] = fake
+        fill_example_values(self.gm, known.mode)
+        return torch._guards.tracing(known.context)
 
     def _quiet(self, fn):
         """A graph module prints the place of an error before it raises it: an assertion that does not hold is nobody's error."""
@@ -281,11 +293,13 @@ def _check_callable(fn):
 
 
 def fill_example_values(gm, mode):
-    """meta["example_value"] of all nodes, as far as PyTorch can say."""
+    """meta["example_value"] of all nodes, as far as PyTorch can say. Functions of the program are not run for it."""
     class Interpreter(torch.fx.Interpreter):
         def run_node(self, node):
+            if node.op == "call_function" and not _is_torch(node.target):
+                raise NotImplementedError
             value = super().run_node(node)
-            node.meta.setdefault("example_value", value)
+            node.meta["example_value"] = value
             return value
 
     placeholders = [node.meta["example_value"] for node in gm.graph.find_nodes(op="placeholder")]

@@ -44,24 +44,24 @@ def leaves(graph, numbers):
 
 
 class Symbolic:
-    """Symbols and fake tensors for one set of example inputs, and what was assumed of them."""
+    """Symbols and fake tensors for one set of example inputs, and what was assumed of them. Without `opens` there are no symbols."""
 
-    def __init__(self, entries, examples, opens):
+    def __init__(self, entries, examples, opens=None):
         from torch._dynamo.source import LocalSource
         from torch._subclasses.fake_tensor import FakeTensorMode
         from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 
-        self.opens = opens
+        self.opens = opens or [frozenset()] * len(examples)
         self.shape_env = ShapeEnv()
         self.mode = FakeTensorMode(shape_env=self.shape_env, static_shapes=False)
         self.context = torch._guards.TracingContext(self.mode)
         self.fakes, self.places, self.symbols, self.seen = [], [], [], 0
-        for i, (entry, example, dims) in enumerate(zip(entries, examples, opens)):
+        for i, (entry, example, dims) in enumerate(zip(entries, examples, self.opens)):
             source = LocalSource(entry["name"], is_input=True)
             if isinstance(example, torch.Tensor):
                 self.fakes.append(self._fake(example, dims, source))
                 self._add((i, d, self.fakes[-1].size(d)) for d in sorted(dims))
-            elif type(example) is int:
+            elif type(example) is int and opens is not None:
                 symbol = self.shape_env.create_symbol(example, source, dynamic_dim=DimDynamic.DYNAMIC)
                 self.fakes.append(self.shape_env.create_symintnode(symbol, hint=example, source=source))
                 self._add([(i, None, self.fakes[-1])])
@@ -69,14 +69,10 @@ class Symbolic:
                 self.fakes.append(example)
         # 0 and 1 are no symbols: what was compiled for them is for them.
         self.fixed = [(i, value) for i, value in enumerate(examples) if type(value) is int and (i, None) not in self.places]
-        self.layouts = list(map(_layout, examples, opens))
+        self.layouts = list(map(_layout, examples, self.opens))
 
     def _fake(self, tensor, dims, source):
-        from torch.fx.experimental.symbolic_shapes import DimDynamic, StatefulSymbolicContext
-
-        sizes = [DimDynamic.DUCK if d in dims else DimDynamic.STATIC for d in range(tensor.dim())]
-        context = StatefulSymbolicContext(dynamic_sizes=sizes, constraint_sizes=[None] * tensor.dim(), tensor_source=source,
-                                          shape_env_to_source_to_symbol_cache={})
+        context = _context_of(tensor, dims, source)
         self.context.tensor_to_context[tensor] = context
         return self.mode.from_tensor(tensor, symbolic_context=context, source=source)
 
@@ -95,6 +91,20 @@ class Symbolic:
             return False
         guards = self.shape_env.produce_guards_expression(self.symbols)
         return guards is None or self.shape_env.evaluate_guards_expression(guards, self.values(inputs))
+
+
+def _context_of(tensor, dims, source):
+    """Which dims are symbols, in the tensor and in those that it is made of, if its class says that it is."""
+    from torch._dynamo.source import AttrSource
+    from torch.fx.experimental.symbolic_shapes import DimDynamic, StatefulSymbolicContext, SubclassSymbolicContext
+
+    known = {"dynamic_sizes": [DimDynamic.DUCK if d in dims else DimDynamic.STATIC for d in range(tensor.dim())],
+             "constraint_sizes": [None] * tensor.dim(), "tensor_source": source, "shape_env_to_source_to_symbol_cache": {}}
+    if not torch.utils._python_dispatch.is_traceable_wrapper_subclass(tensor):
+        return StatefulSymbolicContext(**known)
+    inner = {name: getattr(tensor, name) for name in tensor.__tensor_flatten__()[0]}
+    return SubclassSymbolicContext(**known, inner_contexts={name: _context_of(part, dims if part.dim() == tensor.dim() else (), AttrSource(source, name))
+                                                            for name, part in inner.items()})
 
 
 class OpenSizes:

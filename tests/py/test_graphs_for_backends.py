@@ -314,3 +314,36 @@ def test_arguments_that_are_one_tensor_only_at_times(first, dynamic, gradients):
     for i, kind in enumerate((first, "one", "two", "overlapping", "one", "two", "overlapping", first)):
         n = 6 if dynamic is None else 6 + i % 3
         assert torch.equal(compiled(*arguments(kind, n)), written_both(*arguments(kind, n)))
+
+
+def test_nodes_tell_what_they_give():
+    """As with PyTorch's own compiler: meta["example_value"] of each node, sizes of its own where nothing changes, and the context of a compilation."""
+    seen = []
+
+    def backend(gm, inputs):
+        seen.append(([node.meta.get("example_value") for node in gm.graph.nodes], torch._guards.TracingContext.try_get(), inputs))
+        return gm.forward
+
+    layer = torch.nn.Linear(3, 5)
+    compiled = kintsugi.compile(lambda x: layer(x).relu().sum(dim=0), backend=backend)
+    x = torch.randn(2, 3)
+    assert torch.equal(compiled(x), layer(x).relu().sum(dim=0))
+    (values, context, inputs), = seen
+    assert all(type(value) is torch.Tensor or type(value) is torch.nn.Parameter for value in inputs)
+    assert [tuple(value.shape) for value in values[:-1]] == [(2, 3), (5, 3), (5,), (2, 5), (2, 5), (5,)]
+    assert all(value.fake_mode is context.fake_mode for value in values[:-1])
+    assert torch._guards.TracingContext.try_get() is None
+
+
+def test_no_function_of_the_program_is_run_for_what_nodes_tell():
+    calls = []
+
+    def counted(x):
+        calls.append(type(x))
+        return x + 1
+
+    torch._dynamo.allow_in_graph(counted)
+    compiled = kintsugi.compile(lambda x: counted(x).sin(), backend=lambda gm, inputs: gm.forward)
+    x = torch.ones(3)
+    assert torch.equal(compiled(x), (x + 1).sin()) and torch.equal(compiled(x), (x + 1).sin())
+    assert calls == [torch.Tensor] * 2

@@ -159,3 +159,28 @@ def test_scripted_function_is_a_node(trace):
 @torch.jit.script
 def _scripted(x):
     return torch.sin(x) + 1
+
+
+def test_graphs_of_compiled_autograd_are_one_graph():
+    """What they call are operators of torch._dynamo.compiled_autograd; hooks of tensors run inside."""
+    from torch._dynamo import compiled_autograd
+
+    graphs = []
+
+    def backend(gm, inputs):
+        graphs.append(gm)
+        return gm.forward
+
+    def program(x):
+        y = x.sin()
+        y.register_hook(lambda grad: grad * 3)
+        return (y * 2).sum()
+
+    x, expected = torch.ones(4, requires_grad=True), torch.ones(4, requires_grad=True)
+    program(expected).backward()
+    compiled = kintsugi.compile(backend=backend, fullgraph=True)
+    with compiled_autograd._enable(compiled):
+        for _ in range(3):
+            x.grad = None
+            program(x).backward()
+            assert torch.equal(x.grad, expected.grad)

@@ -275,12 +275,12 @@ is_logger(PyObject *obj)
     return is_instance_of(obj, "logging", names);
 }
 
-/* Operators of torch.ops: PyTorch keeps one object for each. */
+/* Operators of torch.ops, and those that graphs of compiled autograd call: PyTorch keeps one object for each. */
 bool
 rec_is_torch_operator(PyObject *obj)
 {
-    static const char *const names[] = {"OpOverload", "OpOverloadPacket", NULL};
-    return is_instance_of(obj, "torch._ops", names);
+    static const char *const names[] = {"OpOverload", "OpOverloadPacket", NULL}, *const of_autograd[] = {"Op", NULL};
+    return is_instance_of(obj, "torch._ops", names) || is_instance_of(obj, "torch._dynamo.compiled_autograd", of_autograd);
 }
 
 bool
