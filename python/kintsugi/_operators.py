@@ -131,10 +131,13 @@ _CHANGES = {"append", "extend", "insert", "pop", "remove", "clear", "update", "s
             "backward", "register_hook", "register_post_accumulate_grad_hook", "item", "tolist", "numpy", "data", "manual_seed", "seed", "set_",
             "is_compiling", "is_dynamo_compiling", "graph_break", "disable", "set_grad_enabled", "set_default_dtype", "print"}
 _QUIET = {"STORE_FAST", "STORE_DEREF"}
+# Besides, in what a class of tensors does: it imports, raises, builds lists and dicts of its own.
+_IN_CLASSES = ("IMPORT_", "RAISE", "YIELD", "STORE_SUBSCR", "STORE_SLICE")
+_ALSO_COMPUTE = {"getattr", "hasattr", "super", "map", "filter", "id", "hash", "repr", "set", "frozenset", "sorted", "issubclass", "iter", "next"}
 
 
 @functools.lru_cache(maxsize=LIMIT)
-def names_of(code):
+def names_of(code, allowed=()):
     """The names that the code, and the functions in it, take from globals; None where it may do more than compute."""
     names = []
     own = set(code.co_cellvars)
@@ -142,6 +145,8 @@ def names_of(code):
         kind, name = op.opname, op.argval
         if kind in ("LOAD_GLOBAL", "LOAD_NAME"):
             names.append(name)
+        elif allowed and kind.startswith(allowed):
+            continue
         elif kind == "STORE_DEREF" and name not in own:
             return None
         elif kind.startswith(("STORE_", "DELETE_")) and kind not in _QUIET and kind != "DELETE_FAST":
@@ -152,12 +157,37 @@ def names_of(code):
             return None
     for const in code.co_consts:
         if isinstance(const, types.CodeType):
-            inner = names_of(const)
+            inner = names_of(const, allowed)
             if inner is None:
                 return None
             names.extend(inner)
     found = tuple(dict.fromkeys(names))
-    return found if all(not hasattr(builtins, name) or name in _BUILTINS for name in found) else None
+    return found if all(not hasattr(builtins, name) or name in _BUILTINS or (allowed and _is_quiet_builtin(name)) for name in found) else None
+
+
+def _is_quiet_builtin(name):
+    return name in _ALSO_COMPUTE or (isinstance(getattr(builtins, name), type) and issubclass(getattr(builtins, name), BaseException))
+
+
+def only_computes(function, depth=0):
+    """Does a function, such as a class's __torch_dispatch__, do nothing that is seen afterwards, as far as its code and the functions that it calls by
+    name tell? What it is handed, it may look at; classes that it calls make new objects."""
+    function = getattr(function, "__func__", function)
+    names = names_of(function.__code__, _IN_CLASSES) if isinstance(function, types.FunctionType) and depth < 4 else None
+    if names is None:
+        return False
+    cells = [cell.cell_contents for cell in function.__closure__ or () if cell != types.CellType()]
+    known = [function.__globals__[name] for name in names if name in function.__globals__]
+    return all(_is_quiet(value, depth) for value in (*cells, *known, *(function.__defaults__ or ())))
+
+
+def _is_quiet(value, depth):
+    if isinstance(value, types.FunctionType) and not value.__module__.startswith("torch."):
+        return only_computes(value, depth + 1)
+    if isinstance(value, (types.BuiltinFunctionType, types.MethodType)):
+        return isinstance(value.__self__, (types.ModuleType, type(None), type))
+    stays = (type(None), type, types.FunctionType, types.ModuleType, int, float, str, bytes, tuple, frozenset, torch.dtype, torch.device)
+    return isinstance(value, stays) or type(value).__module__.startswith("torch.")
 
 
 def runner_of(operator):

@@ -794,6 +794,23 @@ def dispatch_subclass_viewed():
 
 
 @program
+def dispatch_subclass_made_inside():
+    return lambda x: (Wrapped(x * 2).sin() + x).inner, (vector(),)
+
+
+@program
+def dispatch_subclass_with_others():
+    return lambda x, y: torch.cat([x, x + y]) * y.sum(), (Wrapped(vector()), vector())
+
+
+@program
+def dispatch_subclass_as_weight():
+    layer = nn.Linear(6, 4)
+    layer.weight = nn.Parameter(Wrapped(layer.weight.detach()), requires_grad=False)
+    return layer, (vector(),)
+
+
+@program
 def dispatch_subclass_unwrapped():
     return lambda x: x.inner * 2 + 1, (Wrapped(vector()),)
 

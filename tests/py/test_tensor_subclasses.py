@@ -1,7 +1,11 @@
 """Tensors of the program's own classes: __torch_function__ is followed, graphs compute with what the tensors hold, results have their classes."""
+import math
+
 import pytest
 import torch
 from torch import nn
+from torch.testing._internal.two_tensor import TwoTensor
+from torch.utils._pytree import tree_map
 
 kintsugi = pytest.importorskip("kintsugi", reason="the extension is not built", exc_type=ImportError)
 
@@ -249,25 +253,136 @@ def test_gradients():
     assert torch.equal(*results)
 
 
-def test_what_dispatches_ends_graphs():
-    """The program's own __torch_dispatch__ may do anything below a call."""
+def class_of_wrappers(note=None):
+    """Tensors that hold another one, with a __torch_dispatch__ of their own; `note` is called for each operator."""
     class Wrapped(torch.Tensor):
         @staticmethod
         def __new__(cls, inner):
-            return torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype)
+            return torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype, strides=inner.stride())
 
         def __init__(self, inner):
             self.inner = inner
 
+        def __tensor_flatten__(self):
+            return ["inner"], None
+
+        @staticmethod
+        def __tensor_unflatten__(inner, meta, size, stride):
+            return Wrapped(inner["inner"])
+
         @classmethod
         def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
-            args = [arg.inner if isinstance(arg, Wrapped) else arg for arg in args]
-            return Wrapped(func(*args, **(kwargs or {})))
+            if note is not None:
+                note(str(func))
+
+            def unwrap(value):
+                return value.inner if isinstance(value, Wrapped) else value
+            args, kwargs = tree_map(unwrap, args), tree_map(unwrap, kwargs or {})
+            return tree_map(lambda out: Wrapped(out) if isinstance(out, torch.Tensor) else out, func(*args, **kwargs))
+    return Wrapped
+
+
+Wrapped = class_of_wrappers()
+Noting = class_of_wrappers(LOG.append)
+
+
+def wrapped(*sizes):
+    return Wrapped(torch.linspace(-1.0, 2.0, math.prod(sizes)).reshape(sizes))
+
+
+def in_place(x):
+    y = x.clone()
+    y.add_(1)
+    return y.mul_(2)
+
+
+def with_wrapped_weight():
+    torch.manual_seed(0)
+    layer = nn.Linear(6, 4)
+    layer.weight = nn.Parameter(Wrapped(layer.weight.detach()), requires_grad=False)
+    return layer
+
+
+DISPATCHING = {
+    "returned": (lambda x: x.sin() * 2 + 1, (wrapped(6),)),
+    "made": (lambda x: Wrapped(x * 2).sin() + 1, (vector(),)),
+    "made_and_read": (lambda x: Wrapped(x * 2).sin().inner + 1, (vector(),)),
+    "made_of_its_type": (lambda x: type(x)(x.inner + 1).cos(), (wrapped(6),)),
+    "viewed": (lambda x: x.view(2, 3).t()[1:].detach() + 1, (wrapped(6),)),
+    "transposed": (lambda x: x.T * 2, (wrapped(2, 3),)),
+    "with_others": (lambda x, y: torch.cat([x, x + y]) * y.sum(), (wrapped(6), vector())),
+    "read": (lambda x: (x.sin() * 2).inner * 2 + x.inner, (wrapped(6),)),
+    "kind_decides": (lambda x: x + 1 if x.dtype == torch.float32 and x.ndim == 1 and not x.requires_grad else x - 1, (wrapped(6),)),
+    "operators": (lambda x, y: (x + y) * (1 - x) / 2 ** x * (y < x), (wrapped(6), vector())),
+    "in_place": (in_place, (wrapped(6),)),
+    "weight": (with_wrapped_weight(), (vector(),)),
+    "of_torch": (lambda x: torch.relu(x @ x.t()).sum(0).get_elem_a() + 1, (TwoTensor(torch.ones(3, 3), torch.zeros(3, 3)),)),
+}
+
+
+def same_inside(a, b):
+    assert type(a) is type(b)
+    parts = a.__tensor_flatten__()[0] if hasattr(a, "__tensor_flatten__") else ()
+    return all(same_inside(getattr(a, name), getattr(b, name)) for name in parts) if parts else torch.equal(a, b)
+
+
+@pytest.mark.parametrize("name", DISPATCHING)
+def test_own_dispatch_is_one_graph(name):
+    """Each call of torch on such a tensor is a node that is called as it is; a custom backend gets one graph."""
+    fn, args = DISPATCHING[name]
+    graphs = []
+
+    def backend(gm, inputs):
+        graphs.append(gm)
+        return gm.forward
+    for options in ({}, {"backend": "aot_eager"}, {"backend": backend}):
+        compiled = kintsugi.compile(fn, fullgraph=True, **options)
+        with torch.no_grad():
+            for _ in range(4):
+                assert same_inside(compiled(*args), fn(*args))
+        assert kintsugi.stats(compiled)["breaks"] == 0 and kintsugi.stats(compiled)["variants"][0]["graphs"] == 1
+    assert len(graphs) == 1
+
+
+@pytest.mark.parametrize("options", [{}, {"backend": "eager"}, {"backend": lambda gm, inputs: gm.forward}])
+def test_what_own_dispatch_does_is_seen(options):
+    """Its effects happen at their places: the program reads them between the calls."""
+    def fn(x):
+        y = x.sin()
+        n = len(LOG)
+        return y * 2, n
+    compiled = kintsugi.compile(fn, fullgraph=True, **options)
+    for _ in range(4):
+        LOG.clear()
+        expected, n = fn(Noting(vector()))
+        seen = LOG[:]
+        LOG.clear()
+        out, found = compiled(Noting(vector()))
+        assert same_inside(out, expected) and (found, LOG) == (n, seen)
+
+
+def test_gradients_through_own_dispatch():
+    def fn(x):
+        return (x.sin() * x).sum()
+    for options in ({}, {"backend": lambda gm, inputs: gm.forward}):
+        compiled = kintsugi.compile(fn, **options)
+        for _ in range(4):
+            x, y = wrapped(6).requires_grad_(), wrapped(6).requires_grad_()
+            fn(x).backward()
+            compiled(y).backward()
+            assert same_inside(y.grad, x.grad)
+
+
+def test_function_that_cannot_be_followed_ends_graphs():
+    class Any(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, *call):
+            func, types, args, kwargs = (*call, {})[:4]
+            return super().__torch_function__(func, types, args, kwargs)
 
     def fn(x):
-        return (torch.sin(x) * 2).inner + 1
-    x = Wrapped(vector())
-    compiled = kintsugi.compile(fn)
+        return torch.sin(x) * 2
+    compiled, x = kintsugi.compile(fn), vector().as_subclass(Any)
     for _ in range(4):
         assert torch.equal(compiled(x), fn(x))
     with pytest.raises(torch._dynamo.exc.Unsupported, match="Tensor subclass"):

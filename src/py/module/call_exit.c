@@ -91,6 +91,7 @@ call_fill_record_options(const kin_compiled *self, PyObject *unstable, kin_recor
         .strict_breaks = options->strict_breaks,
         .trace_limit = options->trace_limit,
         .kernels = kin_lower_wanted(self) && !kin_lower_is_custom(self),
+        .custom = kin_lower_is_custom(self),
         .crosscheck = options->crosscheck,
         .unstable = unstable,
         .dynamic = self->dynamic,

@@ -389,6 +389,23 @@ instance_attr(rec *r, kin_vid base, PyObject *name, attr_result *out)
     generic_attr(r, base, name, fallback, out);
 }
 
+/* A tensor that a call of a custom backend's graph gave, of a class that computes in a way of its own: its own attributes follow from the class and the call. A tensor
+ * among them is a node of the graph, and none has the name of a method. */
+static bool
+attr_in_graph(rec *r, kin_vid base, PyObject *name, bool *bare, attr_result *out)
+{
+    PyObject *obj = O(r, base), *dict = r->opt->custom && r->info.at[base].graph && kin_is_tensor(obj) ? kin_instance_dict(obj) : NULL;
+    rec_tensor_kind kind = dict != NULL ? rec_kind_of_tensor(obj) : REC_TENSOR_PLAIN;
+    if (kind != REC_TENSOR_DISPATCHES && kind != REC_TENSOR_SUBCLASS)
+        return false;
+    PyObject *item = PyDict_GetItemWithError(dict, name);
+    *bare = item == NULL && _PyType_Lookup(Py_TYPE(obj), name) != NULL;
+    if (item == NULL || !kin_is_tensor(item))
+        return false;
+    set_step(out, KIN_STEP_TORCH);
+    return true;
+}
+
 /* What object.__getattribute__ does (and, with a fallback, __getattr__ behind it). */
 static void
 generic_attr(rec *r, kin_vid base, PyObject *name, PyObject *fallback, attr_result *out)
@@ -404,6 +421,8 @@ generic_attr(rec *r, kin_vid base, PyObject *name, PyObject *fallback, attr_resu
     }
     PyObject *obj = O(r, base);
     bool bare = kin_is_tensor(obj) && r->info.at[base].graph && kin_instance_dict(obj) == NULL;
+    if (attr_in_graph(r, base, name, &bare, out))
+        return;
     if (rec_has_instance_dict(tp) && !bare) { /* results of torch calls have no attributes of their own */
         kin_vid item = rec_instance_item(r, base, name);
         if (item != 0) {
@@ -684,7 +703,7 @@ rec_op_load_attr(rec *r, PyObject *name, bool method)
             rec_forget_contents(r);
         else if (a.makes_dict)
             rec_end_epoch(r);
-        r->skip_expected = (flags & KIN_STEP_OPAQUE) != 0;
+        r->skip_expected = r->skip_expected || flags & KIN_STEP_OPAQUE;
     }
     rec_drop(r, 1);
     if (method && !pair && !empty_last)

@@ -38,14 +38,12 @@ rec_known_item(rec *r, kin_vid container, kin_vid key)
         if (i < 0 || i >= n)
             return 0;
         rec_need_const(r, key);
-        if (list && rec_data_of(r, container) == REC_DATA_IN_GRAPH && rec_is_list_of_numbers(obj))
+        if (tuple ? rec_is_graph_tuple(r, container) : rec_data_of(r, container) == REC_DATA_IN_GRAPH && rec_is_list_of_numbers(obj))
             return rec_graph_item(r, container, i);
         rec_root(r, container);
         rec_need_type(r, container);
         if (negative)
             rec_need_len(r, container, n);
-        if (tuple && rec_is_graph_tuple(r, container))
-            return rec_graph_item(r, container, i);
         return list ? rec_src(r, container, KIN_ACCESS_LIST_ITEM, (uint32_t)i, PyList_GET_ITEM(obj, i))
                     : rec_src(r, container, KIN_ACCESS_TUPLE_ITEM, (uint32_t)i, PyTuple_GET_ITEM(obj, i));
     }

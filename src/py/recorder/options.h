@@ -12,6 +12,7 @@ typedef struct {
     uint32_t trace_limit;  /* instructions that one recording may hold */
     int8_t dynamic;        /* sizes: 1 free from the start, 0 always fixed, -1 free once they have changed */
     bool kernels;             /* graphs get our own kernels, and so do steps of optimizers */
+    bool custom;              /* graphs are given to a custom backend */
     bool crosscheck;          /* check the recording against a torch-function mode */
 } kin_record_options;
 

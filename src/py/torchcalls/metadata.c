@@ -35,10 +35,31 @@ rec_meta_is_asked(const char *name)
     return strcmp(name, "is_inference") == 0 || strcmp(name, "_is_view") == 0;
 }
 
+/* Attributes that are tensors of their own. */
+static bool
+is_view(const char *name)
+{
+    static const char *const views[] = {"T", "mT", "H", "mH", "real", "imag", "data", NULL};
+    return rec_in_list(name, views);
+}
+
+/* Of a tensor whose class has a __torch_dispatch__: that may answer. */
+static bool
+attr_of_dispatching(rec *r, kin_vid base, PyObject *descr, const char *name, attr_result *out)
+{
+    if (Py_TYPE(descr) != &PyGetSetDescr_Type || !rec_is_of_tensors(descr))
+        return false;
+    out->kind = ATTR_STEP;
+    out->flags = (rec_fix_operands(r, &base, 1) == REC_QUIET ? 0u : KIN_STEP_OPAQUE) | (is_view(name) ? KIN_STEP_TORCH : 0u);
+    return true;
+}
+
 bool
 rec_tensor_attr(rec *r, kin_vid base, PyObject *descr, PyObject *name, attr_result *out)
 {
     const char *text = PyUnicode_AsUTF8(name);
+    if (rec_kind_of_tensor(O(r, base)) == REC_TENSOR_DISPATCHES)
+        return attr_of_dispatching(r, base, descr, text, out);
     if (!rec_reads_as_tensor(O(r, base)))
         return false;
     r->skip_expected = r->skip_expected || !kin_is_plain_tensor(O(r, base)); /* the default of classes is Python code */
@@ -49,16 +70,10 @@ rec_tensor_attr(rec *r, kin_vid base, PyObject *descr, PyObject *name, attr_resu
         out->kind = ATTR_AWAIT_CONST;
         return true;
     }
-    static const char *const views[] = {"T", "mT", "H", "mH", "real", "imag", "data", "grad", NULL};
-    for (int i = 0; views[i]; i++)
-        if (strcmp(views[i], text) == 0) {
-            out->kind = ATTR_STEP;
-            out->flags = i < 7 ? KIN_STEP_TORCH : 0;
-            return true;
-        }
-    if (Py_TYPE(descr) != &PyGetSetDescr_Type)
+    bool view = is_view(text);
+    if (!view && strcmp(text, "grad") != 0 && Py_TYPE(descr) != &PyGetSetDescr_Type)
         return false;
     out->kind = ATTR_STEP;
-    out->flags = 0;
+    out->flags = view ? KIN_STEP_TORCH : 0;
     return true;
 }

@@ -3,6 +3,7 @@
 
 #include "core/diag/breaks.h"
 #include "py/aten/modes.h"
+#include "py/compat/imports.h"
 #include "py/torchcalls/skip.h"
 #include "py/torchcalls/torchcalls.h"
 
@@ -60,22 +61,43 @@ rec_reads_as_tensor(PyObject *obj)
     return kind == REC_TENSOR_PLAIN || kind == REC_TENSOR_SUBCLASS;
 }
 
+/* A call that the class's __torch_dispatch__ takes over is a node of the graph, which is called as it is. What was known of the program's objects is
+ * asked again behind it; not in graphs for custom backends, where the code only computes: they go on behind such a node. */
+static int
+row_of_dispatch(const rec *r, PyObject *tensor)
+{
+    PyObject *hook = r->opt->custom ? hook_of(Py_TYPE(tensor), REC_STR("__torch_dispatch__")) : NULL;
+    PyObject *quiet = hook != NULL ? kin_import_call("kintsugi._operators", "only_computes", hook) : NULL;
+    bool computes = quiet == Py_True;
+    PyErr_Clear();
+    Py_XDECREF(quiet);
+    return computes ? REC_QUIET : REC_RUNS_CODE;
+}
+
 static int
 row_of_tensor(rec *r, kin_vid vid)
 {
     rec_tensor_kind kind = rec_kind_of_tensor(O(r, vid));
     if (kind == REC_TENSOR_PLAIN) {
         rec_need_type(r, vid);
-        return -1;
+        return REC_QUIET;
     }
     rec_need_attrs(r, vid);
     r->skip_expected = true; /* torch's own code for such classes is Python */
-    bool own = kind == REC_TENSOR_OVERRIDES ? !r->overrides_off : kind == REC_TENSOR_DISPATCHES;
-    return own ? KIN_ROW_TENSOR_SUBCLASS : -1;
+    if (kind == REC_TENSOR_DISPATCHES)
+        return row_of_dispatch(r, O(r, vid));
+    return kind == REC_TENSOR_OVERRIDES && !r->overrides_off ? KIN_ROW_TENSOR_SUBCLASS : REC_QUIET;
+}
+
+/* Of two operands' answers: a row of breaks.def before code that is part of the call. */
+static int
+worse_of(int a, int b)
+{
+    return a >= 0 ? a : b >= 0 || a == REC_QUIET ? b : a;
 }
 
 /* Fixes an operand of a torch call: tensors by type, numbers and the like by value. When it may run user code: the row
- * that says so; else -1. */
+ * that says so, or RUNS_CODE; else QUIET. */
 static int
 fix_operand(rec *r, kin_vid *vid, int depth)
 {
@@ -84,30 +106,29 @@ fix_operand(rec *r, kin_vid *vid, int depth)
     if (f != NULL && f->kind == VIRTUAL_OBJECT && overrides_calls(r->info.at[*vid].type))
         return KIN_ROW_UNKNOWN_OPERAND;
     if (f != NULL) {
+        int found = REC_QUIET;
         for (uint32_t i = 0; depth < 4 && f->known && i < f->n; i++) {
             kin_vid item = f->items[i];
-            int row = item && O(r, item) ? fix_operand(r, &item, depth + 1) : -1;
-            if (row >= 0)
-                return row;
+            found = worse_of(found, item && O(r, item) ? fix_operand(r, &item, depth + 1) : REC_QUIET);
         }
-        return -1;
+        return found;
     }
     if (obj == NULL)
-        return -1;
+        return REC_QUIET;
     if (kin_is_tensor(obj))
         return row_of_tensor(r, *vid);
     bool made_here = r->t->vals.at[*vid].kind == KIN_VAL_STEP && !rec_is_const(r, *vid);
     if (made_here && (PyLong_CheckExact(obj) || PyFloat_CheckExact(obj) || PyComplex_CheckExact(obj) || rec_data_of(r, *vid) != REC_NO_DATA)) {
         rec_need_type(r, *vid); /* a number from data or from outside: it flows into the graph as it comes */
-        return -1;
+        return REC_QUIET;
     }
     if (rec_can_const(r, *vid)) {
         kin_vid c = rec_need_const(r, *vid);
         if (c != 0 && depth == 0)
             *vid = c;
-        return -1;
+        return REC_QUIET;
     }
-    return overrides_calls(rec_need_type(r, *vid)) ? KIN_ROW_UNKNOWN_OPERAND : -1;
+    return overrides_calls(rec_need_type(r, *vid)) ? KIN_ROW_UNKNOWN_OPERAND : REC_QUIET;
 }
 
 /* A list or tuple of tensors that the program keeps (the weights of an nn.LSTM) is handed over as one made of what is in it, so that the
@@ -138,11 +159,10 @@ take_apart(rec *r, kin_vid *vid)
 int
 rec_fix_operands(rec *r, kin_vid *args, uint32_t n)
 {
-    int found = -1;
+    int found = REC_QUIET;
     for (uint32_t i = 0; i < n; i++) {
         take_apart(r, &args[i]);
-        int row = fix_operand(r, &args[i], 0);
-        found = found < 0 ? row : found;
+        found = worse_of(found, fix_operand(r, &args[i], 0));
     }
     return found;
 }

@@ -357,6 +357,13 @@ note_class(rec *r, const rec_args *a, const char *name, uint32_t step)
         r->info.at[r->t->steps.at[step].out].type = (PyTypeObject *)cls;
 }
 
+/* Of a call that runs code of the program (rec_fix_operands). */
+static unsigned
+flags_of_code(int row)
+{
+    return KIN_STEP_OPAQUE | KIN_STEP_EFFECT | (row == REC_RUNS_CODE ? KIN_STEP_TORCH : 0u);
+}
+
 static void
 call_node(rec *r, const rec_args *given)
 {
@@ -373,8 +380,8 @@ call_node(rec *r, const rec_args *given)
     int row = rec_fix_operands(r, fixed, n);
     r->overrides_off = false;
     uint32_t step = r->t->steps.len;
-    if (row >= 0)
-        rec_call_step(r, given, KIN_STEP_OPAQUE | KIN_STEP_EFFECT, row);
+    if (row != REC_QUIET)
+        rec_call_step(r, given, flags_of_code(row), row);
     else
         write_node(r, given, fixed, name);
     note_class(r, given, name, step);
@@ -397,8 +404,8 @@ call_default_override(rec *r, const rec_args *a)
     int row = rec_fix_operands(r, fixed, a->npos);
     r->overrides_off = false;
     rec_args known = rec_args_to(a, rec_const(r, O(r, a->callee)));
-    if (row >= 0)
-        rec_call_step(r, &known, KIN_STEP_OPAQUE | KIN_STEP_EFFECT, row);
+    if (row != REC_QUIET)
+        rec_call_step(r, &known, flags_of_code(row), row);
     else if (rec_meta_mask(kin_callable_name(func)) != 0)
         rec_call_step(r, &known, 0, -1);
     else
@@ -464,7 +471,7 @@ rec_fix_for_torch(rec *r, const kin_vid *args, uint32_t n)
     if (n > 64)
         return false;
     memcpy(fixed, args, n * sizeof *args);
-    return rec_fix_operands(r, fixed, n) < 0;
+    return rec_fix_operands(r, fixed, n) == REC_QUIET;
 }
 
 /* A tensor, or a known list of some. */
@@ -688,9 +695,9 @@ rec_torch_operator(rec *r, kin_step_kind kind, int imm, const kin_vid *args, uin
     kin_vid fixed[3];
     memcpy(fixed, args, n * sizeof *args);
     int row = rec_fix_operands(r, fixed, n);
-    bool plain = row < 0;
+    bool plain = row == REC_QUIET;
     bool stores = kind == KIN_STEP_SET_SUBSCR;
-    unsigned flags = plain ? KIN_STEP_TORCH | (stores ? KIN_STEP_EFFECT : 0u) : KIN_STEP_OPAQUE | KIN_STEP_EFFECT;
+    unsigned flags = plain ? KIN_STEP_TORCH | (stores ? KIN_STEP_EFFECT : 0u) : flags_of_code(row);
     kin_vid out = 0;
     uint32_t s;
     if (stores) {
@@ -702,7 +709,8 @@ rec_torch_operator(rec *r, kin_step_kind kind, int imm, const kin_vid *args, uin
     r->t->steps.at[s].imm = (uint8_t)imm;
     r->skip_expected = true;
     if (!plain) {
-        rec_break(r, s, row);
+        if (row >= 0)
+            rec_break(r, s, row);
         rec_forget_contents(r);
     }
     rec_drop(r, ndrop);

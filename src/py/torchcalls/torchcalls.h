@@ -45,7 +45,9 @@ rec_tensor_kind rec_kind_of_tensor(PyObject *tensor);
 bool rec_reads_as_tensor(PyObject *obj);               /* PLAIN or SUBCLASS: metadata are what lies in the tensor's words */
 bool rec_is_default_override(PyObject *func);          /* torch.Tensor.__torch_function__ */
 
-/* Fixes the operands of a torch call or operator: the first row that is found, -1 when the call runs no user code. */
+/* Fixes the operands of a torch call or operator: a row of breaks.def when it ends the graph; RUNS_CODE: the call is a node of the graph
+ * and runs code of the program inside. */
+enum { REC_QUIET = -1, REC_RUNS_CODE = -2 };
 int rec_fix_operands(rec *r, kin_vid *args, uint32_t n);
 
 /* ---- torch.c ---- */
