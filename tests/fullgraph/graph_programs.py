@@ -805,6 +805,7 @@ def dispatch_subclass_with_others():
 
 @program
 def dispatch_subclass_as_weight():
+    torch.manual_seed(0)
     layer = nn.Linear(6, 4)
     layer.weight = nn.Parameter(Wrapped(layer.weight.detach()), requires_grad=False)
     return layer, (vector(),)

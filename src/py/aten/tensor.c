@@ -223,20 +223,6 @@ self_check(PyObject *plain, PyObject *grad)
     return KIN_OK;
 }
 
-/* Modes of the program off, or on again: under export or FakeTensorMode the samples below would be no plain tensors. */
-static PyObject *
-modes_off(void)
-{
-    PyObject *module = PyImport_ImportModule("torch.utils._python_dispatch");
-    PyObject *off = module ? PyObject_CallMethod(module, "_disable_current_modes", NULL) : NULL;
-    PyObject *entered = off ? PyObject_CallMethod(off, "__enter__", NULL) : NULL;
-    if (entered == NULL)
-        Py_CLEAR(off);
-    Py_XDECREF(entered);
-    Py_XDECREF(module);
-    return off;
-}
-
 static bool
 modes_on(PyObject *off)
 {
@@ -251,6 +237,29 @@ modes_on(PyObject *off)
         PyErr_Restore(type, error, traceback);
     }
     return ok;
+}
+
+static bool
+enter(PyObject *stack, const char *module_name, const char *name)
+{
+    PyObject *module = PyImport_ImportModule(module_name), *context = module ? PyObject_CallMethod(module, name, NULL) : NULL;
+    PyObject *entered = context ? PyObject_CallMethod(stack, "enter_context", "O", context) : NULL;
+    Py_XDECREF(module);
+    Py_XDECREF(context);
+    Py_XDECREF(entered);
+    return entered != NULL;
+}
+
+/* Modes of the program off, or on again: under export or FakeTensorMode the samples below would be no plain tensors, and no mode sees them made. */
+static PyObject *
+modes_off(void)
+{
+    PyObject *module = PyImport_ImportModule("contextlib"), *stack = module ? PyObject_CallMethod(module, "ExitStack", NULL) : NULL;
+    Py_XDECREF(module);
+    if (stack == NULL || (enter(stack, "torch._C", "DisableTorchFunction") && enter(stack, "torch.utils._python_dispatch", "_disable_current_modes")))
+        return stack;
+    (void)modes_on(stack);
+    return NULL;
 }
 
 static kin_status

@@ -340,8 +340,6 @@ may_go_on(rec *r)
 {
     if (kin_watch_foreign_tool(PyThreadState_Get()))
         rec_stop_row(r, KIN_ROW_FOREIGN_TOOL, "a tracing or profiling tool was switched on");
-    else if (kin_foreign_modes())
-        rec_stop_row(r, KIN_ROW_TORCH_FUNCTION_MODE, "a torch-function or dispatch mode was entered");
     else if (is_too_long(r))
         rec_stop_row(r, KIN_ROW_TRACE_LIMIT, "the recording became too long");
     else

@@ -199,6 +199,9 @@ new_program(const kin_trace *t)
         p->nepochs = t->nepochs;
     for (uint32_t i = 0; i < p->nepochs; i++)
         p->epochs[i].nsets = i == 0 ? KIN_FAST_SETS : KIN_FAST_LATER;
+    for (uint32_t i = 0; p->epochs && i < t->steps.len; i++)
+        if (t->steps.at[i].kind == KIN_STEP_EPOCH && t->steps.at[i].num < p->nepochs)
+            p->epochs[t->steps.at[i].num].modes = t->steps.at[i].imm != 0;
     if (!p->epochs || !p->cur || !p->drops || !p->strikes) {
         kin_guard_free(p);
         return NULL;

@@ -76,7 +76,7 @@ kin_guard_each_miss(kin_entry *v, PyObject **slots, void (*tell)(const kin_fact 
 static bool
 test_ambient(const kin_entry *v, uint32_t epoch, const kin_guard_epoch *s, kin_guard_miss *miss)
 {
-    if (epoch != 0 && kin_foreign_modes()) /* what was opaque has entered one; dispatch asks at entry */
+    if (epoch != 0 && kin_foreign_modes() != s->modes) /* what was opaque has entered one, or left it; dispatch asks at entry */
         return fail_at(miss, UINT32_MAX, 0);
     for (uint32_t i = 0; i < s->calls.len; i++)
         if (!kin_guard_holds(&v->refs, &v->trace.facts.at[s->calls.at[i]], NULL, NULL))

@@ -52,6 +52,7 @@ typedef struct {
     KIN_VEC(kin_vid) keep;   /* loaded values that go to slots */
     uint64_t evals, last_change;
     uint32_t nsets;          /* how many arrays it may have */
+    bool modes;              /* it begins under a mode of the program */
     kin_guard_fast *fast[KIN_FAST_SETS];
     kin_guard_fast *changed; /* the array in which this evaluation met a difference, and where */
 } kin_guard_epoch;

@@ -1,7 +1,34 @@
 /* Models of builtins about lengths and items: len, iter and next, enumerate, zip, all, sum ... */
 #include "core/diag/breaks.h"
+#include "py/aten/modes.h"
 #include "py/models/models.h"
 #include "py/objects/objects.h"
+
+/* False: it is like other objects. */
+static bool
+len_of_tensor(rec *r, const rec_args *a, kin_vid v, bool *known)
+{
+    PyObject *obj = O(r, v);
+    *known = true;
+    if (kin_foreign_modes()) { /* the mode may answer */
+        rec_call_step(r, a, KIN_STEP_OPAQUE, -1);
+        return true;
+    }
+    if (!kin_is_plain_strided(obj))
+        return false;
+    rec_need_type(r, v);
+    r->skip_expected = true;
+    if (kin_tensor_dim(obj) > 0 && rec_open_sizes(r, v) & 1) {
+        *known = rec_model_value(r, a, rec_size(r, v, 0));
+        return true;
+    }
+    *known = rec_meta(r, v, KIN_META_SIZES);
+    if (*known) {
+        rec_drop(r, a->ndrop);
+        rec_await_const(r);
+    }
+    return true;
+}
 
 static bool
 model_len(rec *r, const rec_args *a)
@@ -18,19 +45,9 @@ model_len(rec *r, const rec_args *a)
         rec_await_const(r);
         return true;
     }
-    if (kin_is_plain_strided(obj)) {
-        rec_need_type(r, v);
-        if (kin_tensor_dim(obj) > 0 && rec_open_sizes(r, v) & 1) {
-            r->skip_expected = true;
-            return rec_model_value(r, a, rec_size(r, v, 0));
-        }
-        if (!rec_meta(r, v, KIN_META_SIZES))
-            return false;
-        r->skip_expected = true;
-        rec_drop(r, a->ndrop);
-        rec_await_const(r);
-        return true;
-    }
+    bool known;
+    if (kin_is_tensor(obj) && len_of_tensor(r, a, v, &known))
+        return known;
     if (rec_can_const(r, v) && rec_is_plain_value(obj)) {
         rec_need_const(r, v);
         rec_drop(r, a->ndrop);

@@ -4,6 +4,7 @@
  * the instruction, or by a step where code of the program answers.
  */
 #include "core/diag/breaks.h"
+#include "py/aten/modes.h"
 #include "py/compat/heap.h"
 #include "py/objects/objects.h"
 #include "py/torchcalls/torchcalls.h"
@@ -266,7 +267,7 @@ static uint32_t
 ask(rec *r, rec_frame *f, kin_vid v)
 {
     PyObject *obj = O(r, v);
-    bool tensor = kin_is_tensor(obj), quiet = tensor || rec_is_plain_value(obj);
+    bool tensor = kin_is_tensor(obj), quiet = tensor ? !kin_foreign_modes() : rec_is_plain_value(obj);
     if (quiet && VIRTUAL(r, v) == NULL && !r->info.at[v].graph)
         rec_need_type(r, v);
     kin_vid answer = quiet ? 0 : rec_step_out(r, KIN_STEP_TRUTH, KIN_STEP_OPAQUE, &v, 1);

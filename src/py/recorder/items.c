@@ -1,6 +1,7 @@
 /* What containers hold, as far as it is known or can be read by path: the items of sequences, the pairs of dicts, and iterators
  * over them.
  */
+#include "py/aten/modes.h"
 #include "py/compat/heap.h"
 #include "py/recorder/rec.h"
 
@@ -328,7 +329,7 @@ bool
 rec_tensor_rows(rec *r, kin_vid vid, kin_vid **items, uint32_t *n, kin_vid *tuple)
 {
     PyObject *obj = O(r, vid);
-    if (!kin_is_plain_strided(obj) || kin_tensor_dim(obj) < 1 || kin_tensor_sizes(obj)[0] > 2000)
+    if (!kin_is_plain_strided(obj) || kin_foreign_modes() || kin_tensor_dim(obj) < 1 || kin_tensor_sizes(obj)[0] > 2000)
         return false;
     rec_need_type(r, vid);
     if (!rec_meta(r, vid, KIN_META_SIZES))

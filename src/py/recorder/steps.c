@@ -1,6 +1,7 @@
 /* Steps, snapshots and epochs of a recording, and the symbolic stack of operands. */
 #include "py/recorder/callables.h"
 #include "core/diag/breaks.h"
+#include "py/aten/modes.h"
 #include "py/recorder/rec.h"
 #include <stdarg.h>
 
@@ -53,9 +54,23 @@ effects_of(rec *r, kin_step_kind kind, const kin_vid *args)
     return effects == 0 || (bound && !(effects & KIN_BY_NAME)) ? kin_kind_effects(kind) : effects;
 }
 
+/* Under a mode of the program, which takes over what torch is asked. */
+static bool
+runs_mode(unsigned flags)
+{
+    return flags & KIN_STEP_TORCH && !(flags & KIN_STEP_OPAQUE) && kin_foreign_modes();
+}
+
 uint32_t
 rec_step(rec *r, kin_step_kind kind, unsigned flags, const kin_vid *args, uint32_t n)
 {
+    if (runs_mode(flags)) {
+        flags |= KIN_STEP_OPAQUE | KIN_STEP_EFFECT;
+        r->skip_expected = true;
+        uint32_t step = rec_step(r, kind, flags, args, n);
+        rec_forget_contents(r);
+        return step;
+    }
     if (r->region != NULL && !rec_region_step(r, kind, &flags, args, n))
         return 0;
     kin_step s = {.kind = (uint8_t)kind, .flags = (uint16_t)flags, .nargs = (uint16_t)n, .effects = effects_of(r, kind, args)};
@@ -112,7 +127,7 @@ rec_epoch(rec *r)
         uint32_t s = rec_step(r, KIN_STEP_EPOCH, 0, NULL, 0);
         r->epoch = r->t->nepochs++;
         r->t->steps.at[s].num = r->epoch;
-        r->t->steps.at[s].imm = 0;
+        r->t->steps.at[s].imm = kin_foreign_modes();
         r->inplace = false;
         r->writes.len = 0;
         r->meta_epoch++;

@@ -46,6 +46,8 @@ rec_is_default_override(PyObject *func)
 rec_tensor_kind
 rec_kind_of_tensor(PyObject *tensor)
 {
+    if (kin_foreign_modes())
+        return REC_TENSOR_DISPATCHES;
     if (kin_is_plain_tensor(tensor))
         return REC_TENSOR_PLAIN;
     PyObject *function = hook_of(Py_TYPE(tensor), REC_STR("__torch_function__")), *dispatch = hook_of(Py_TYPE(tensor), REC_STR("__torch_dispatch__"));
@@ -66,7 +68,7 @@ rec_reads_as_tensor(PyObject *obj)
 static int
 row_of_dispatch(const rec *r, PyObject *tensor)
 {
-    PyObject *hook = r->opt->custom ? hook_of(Py_TYPE(tensor), REC_STR("__torch_dispatch__")) : NULL;
+    PyObject *hook = r->opt->custom && !kin_foreign_modes() ? hook_of(Py_TYPE(tensor), REC_STR("__torch_dispatch__")) : NULL;
     PyObject *quiet = hook != NULL ? kin_import_call("kintsugi._operators", "only_computes", hook) : NULL;
     bool computes = quiet == Py_True;
     PyErr_Clear();
@@ -164,5 +166,5 @@ rec_fix_operands(rec *r, kin_vid *args, uint32_t n)
         take_apart(r, &args[i]);
         found = worse_of(found, fix_operand(r, &args[i], 0));
     }
-    return found;
+    return worse_of(found, kin_foreign_modes() ? REC_RUNS_CODE : REC_QUIET);
 }

@@ -1,6 +1,7 @@
 /* Torch calls: which callables are nodes of the call graph, which only read metadata or ambient state, which hand
  * tensor data to Python.
  */
+#include "py/aten/modes.h"
 #include "py/compat/heap.h"
 #include "py/compat/imports.h"
 #include "py/recorder/callables.h"
@@ -447,7 +448,8 @@ call_torch_c(rec *r, const rec_args *a)
     }
     if (is_ambient_function(obj, r, a->args, a->npos + a->nkw)) {
         r->ambient = r->ambient || !rec_callable_knows(obj, KIN_KNOWS_NO_CHANGE);
-        rec_call_step(r, a, switches_grad(r, a) ? KIN_STEP_EFFECT | KIN_STEP_TORCH : KIN_STEP_EFFECT, -1);
+        unsigned seen = kin_foreign_modes() ? KIN_STEP_OPAQUE : 0; /* by the mode */
+        rec_call_step(r, a, switches_grad(r, a) ? KIN_STEP_EFFECT | KIN_STEP_TORCH : KIN_STEP_EFFECT | seen, -1);
         return true;
     }
     if (call_metadata(r, a))

@@ -39,7 +39,7 @@ typedef enum {
     REC_TENSOR_PLAIN,
     REC_TENSOR_SUBCLASS,  /* what it does with others, or code of torch's own for such classes; results are of the class */
     REC_TENSOR_OVERRIDES, /* the program's own __torch_function__ takes them over */
-    REC_TENSOR_DISPATCHES /* the program's own __torch_dispatch__ does what they do */
+    REC_TENSOR_DISPATCHES /* the program's own __torch_dispatch__ does what they do, or a mode that is on */
 } rec_tensor_kind;
 rec_tensor_kind rec_kind_of_tensor(PyObject *tensor);
 bool rec_reads_as_tensor(PyObject *obj);               /* PLAIN or SUBCLASS: metadata are what lies in the tensor's words */
