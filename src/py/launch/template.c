@@ -167,6 +167,9 @@ walk_code(kin_walk *w, launch_code *code)
         kin_walk_word(w, (uint64_t)code->by_fake[i].kind << 32 | code->by_fake[i].index);
     kin_walk_say(w, code->input_of, code->ninputs * sizeof *code->input_of);
     kin_walk_say(w, code->writes, code->nwrites * sizeof *code->writes);
+    kin_walk_word(w, code->training != NULL);
+    if (code->training != NULL)
+        launch_training_walk(code->training, w, walk_code, walk_reference);
 }
 
 /* -- copies --------------------------------------------------------------------------------------------------------------------- */
@@ -254,6 +257,11 @@ copy_code(const launch_code *code)
         c->frozen = launch_frozen_again(code->frozen);
         failed = c->frozen == NULL;
     }
+    launch_code *back = failed || code->training == NULL ? NULL : copy_code(launch_training_code_back(code));
+    if (!failed && code->training != NULL && (back == NULL || !launch_training_copy(code->training, c, back))) {
+        launch_code_free(back);
+        failed = true;
+    }
     if (failed) {
         launch_code_free(c);
         return NULL;
@@ -324,7 +332,7 @@ launch_template_note(kernel_launcher *self, launch_version *version, PyObject *c
 {
     launch_templates *all = &self->sizes.templates;
     version->like = 0;
-    if (!launch_sizes_are_on(self) || version->code == NULL || version->code->training != NULL || version->hints.len > 0 || version->no_writes)
+    if (!launch_sizes_are_on(self) || version->code == NULL || version->hints.len > 0 || version->no_writes)
         return;
     if (all->state != state_of(self)) {
         for (uint32_t i = 0; i < self->versions.len; i++)

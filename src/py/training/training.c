@@ -25,11 +25,11 @@ dealloc_training(PyObject *self)
     launch_code_free(t->backward);
     Py_XDECREF(t->row);
     if (t->has_capture)
-        kin_capture_deinit(&t->capture);
+        launch_training_release(t);
     free(t->out_of);
     free(t->grad_at);
     free(t->base_of);
-    free(t->strides);
+    free(t->tangents);
     free(t->wanting);
     free(t->gradient);
     free(t->depends);
@@ -172,20 +172,22 @@ fill(launch_training *t, const kin_capture *capture, launch_code *forward, const
     t->out_of = calloc(t->nresults + 1, sizeof *t->out_of);
     t->grad_at = calloc(t->nresults + 1, sizeof *t->grad_at);
     t->base_of = calloc(forward->nouts + 1, sizeof *t->base_of);
-    t->strides = calloc((size_t)t->nresults * KIN_IR_MAX_DIMS + 1, sizeof *t->strides);
+    t->tangents = calloc(t->nresults + 1, sizeof *t->tangents);
     t->wanting = calloc(t->nwanting + 1, sizeof *t->wanting);
     t->gradient = calloc(t->nwanting + 1, sizeof *t->gradient);
     t->depends = calloc(t->nwanting + 1, sizeof *t->depends);
     t->written = calloc(g->ninputs + 1, sizeof *t->written);
     t->kept = calloc(g->ninputs + 1, sizeof *t->kept);
     t->handed = calloc(h->parts.handed.len + 1, sizeof *t->handed);
-    if (!t->out_of || !t->grad_at || !t->base_of || !t->strides || !t->wanting || !t->gradient || !t->depends || !t->written || !t->kept || !t->handed)
+    if (!t->out_of || !t->grad_at || !t->base_of || !t->tangents || !t->wanting || !t->gradient || !t->depends || !t->written || !t->kept || !t->handed)
         return false;
     for (uint32_t i = 0; i < t->nresults; i++) {
         kin_aten_val tangent = g->ninputs - t->nresults + i + 1;
+        launch_tangent *one = &t->tangents[i];
         t->out_of[i] = forward->by_fake[j->results.at[i]].index;
-        for (unsigned d = 0; d < kin_aten_at(g, tangent)->ndim; d++)
-            t->strides[i * KIN_IR_MAX_DIMS + d] = kin_aten_strides(g, tangent)[d];
+        *one = (launch_tangent){.dtype = (kin_dtype)kin_aten_at(g, tangent)->dtype, .ndim = kin_aten_at(g, tangent)->ndim};
+        memcpy(one->sizes, kin_aten_sizes(g, tangent), one->ndim * sizeof *one->sizes);
+        memcpy(one->strides, kin_aten_strides(g, tangent), one->ndim * sizeof *one->strides);
     }
     for (uint32_t o = 0; o < forward->nouts; o++) {
         t->base_of[o] = find_base(forward, o);
@@ -216,10 +218,16 @@ launch_training_new(const kin_capture *capture, launch_code *forward, launch_cod
         return KIN_NOMEM;
     }
     t->backward = backward;
+    launch_training_join(t, forward);
+    return KIN_OK;
+}
+
+void
+launch_training_join(launch_training *t, launch_code *forward)
+{
     t->forward = forward;
     forward->known_at = &t->forward;
     forward->training = (PyObject *)t;
-    return KIN_OK;
 }
 
 void
@@ -503,20 +511,17 @@ launch_training_is_twice(const launch_code *code)
 static PyObject *
 take_tangent(const launch_training *t, uint32_t i, PyObject *grad)
 {
-    const kin_aten *g = t->capture.graph;
-    kin_aten_val tangent = g->ninputs - t->nresults + i + 1;
-    const kin_aten_value *v = kin_aten_at(g, tangent);
-    const int64_t *strides = t->strides + (size_t)i * KIN_IR_MAX_DIMS;
+    const launch_tangent *v = &t->tangents[i];
     kin_dtype dtype;
     if (grad == Py_None) {
-        PyObject *zeros = kin_tensor_new((kin_dtype)v->dtype, v->ndim, kin_aten_sizes(g, tangent), strides, false);
+        PyObject *zeros = kin_tensor_new(v->dtype, v->ndim, v->sizes, v->strides, false);
         PyObject *done = zeros == NULL ? NULL : PyObject_CallMethod(zeros, "zero_", NULL);
         Py_XDECREF(zeros);
         return done;
     }
     if (!kin_is_tensor(grad) || !kin_tensor_is_ordinary(grad) || !kin_tensor_dtype(grad, &dtype) || dtype != v->dtype || kin_tensor_dim(grad) != v->ndim)
         return NULL;
-    kin_buf buf = {.dtype = v->dtype, .ndim = v->ndim, .sizes = kin_aten_sizes(g, tangent), .strides = strides};
+    kin_buf buf = {.dtype = v->dtype, .ndim = v->ndim, .sizes = v->sizes, .strides = v->strides};
     if (launch_is_as_foreseen(&buf, grad))
         return Py_NewRef(grad);
     for (unsigned d = 0; d < v->ndim; d++)

@@ -3,6 +3,7 @@
 #define KIN_PY_TRAINING_TRAINING_H
 
 #include "core/partition/halves.h"
+#include "core/program/numbers.h"
 #include "core/tier/abtest.h"
 #include "py/run/run.h"
 
@@ -10,6 +11,10 @@
 kin_status launch_training_new(const kin_capture *capture, launch_code *forward, launch_code *backward, const kin_halves *h) KIN_MUST_CHECK;
 /* The capture is the training's from now on. compiled: machine code was made for it. */
 void launch_training_keep(PyObject *training, kin_capture *capture, bool compiled);
+/* For plans with other sizes (copy.c): a walk over what is not the forward code, with what walks code and objects; a copy, which the forward code gets as from
+ * launch_training_new, and takes `backward`. False: nothing was done. */
+void launch_training_walk(PyObject *training, kin_walk *w, void (*code)(kin_walk *, launch_code *), void (*object)(kin_walk *, PyObject **));
+bool launch_training_copy(PyObject *training, launch_code *forward, launch_code *backward) KIN_MUST_CHECK;
 /* Is it one of the situations in which somebody looks at what eager saves? */
 bool launch_training_watched(void);
 /* As launch_code_run. */

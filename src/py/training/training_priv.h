@@ -7,10 +7,18 @@
 
 /* -- training.c -------------------------------------------------------------------------------------------------- */
 
+/* What comes back for a result, and how it has to lie. */
+typedef struct {
+    kin_dtype dtype;
+    unsigned ndim;
+    int64_t sizes[KIN_IR_MAX_DIMS], strides[KIN_IR_MAX_DIMS];
+} launch_tangent;
+
 typedef struct {
     PyObject_HEAD
     kin_capture capture;     /* forward and backward, to be done again with autograd */
     bool has_capture;
+    PyObject *like;          /* whose capture this one's is but for the calls (copy.c); NULL: it is its own */
     launch_code *backward;
     launch_code *forward;    /* NULL: it is gone */
     PyObject *row;           /* of torch.profiler, that the last forward under it belonged to; NULL: there was none */
@@ -20,7 +28,7 @@ typedef struct {
     uint32_t ngiven;         /* outs that the node gives */
     uint32_t *base_of;       /* by out of the forward code: the one that it is a view of + 1 */
     uint32_t *grad_at;       /* by result: which of these it is */
-    int64_t *strides;        /* by result: row of KIN_IR_MAX_DIMS, as its tangent has to lie */
+    launch_tangent *tangents; /* by result */
     uint32_t nwanting;
     uint32_t *wanting;       /* inputs that want gradients, by number among the tensors */
     uint32_t *gradient;      /* by these: which of the backward code's outs; UINT32_MAX: none */
@@ -40,6 +48,10 @@ bool launch_training_forward(launch_running *r, launch_code *code, const launch_
  * input; NULL, perhaps with an exception: it came to nothing. */
 PyObject *launch_training_backward(launch_training *t, PyObject *saved, PyObject *const *grads);
 
+/* They belong together from now on. */
+void launch_training_join(launch_training *t, launch_code *forward);
+/* The capture goes (copy.c). */
+void launch_training_release(launch_training *t);
 /* The apply of a class of nodes of torch's kind. */
 PyObject *launch_training_apply(PyMethodDef *forward_def, PyMethodDef *backward_def);
 

@@ -89,12 +89,10 @@ fill_unevenly(PyObject *tensor)
 static PyObject *
 make_tangents(const launch_training *t)
 {
-    const kin_aten *g = t->capture.graph;
     PyObject *tuple = PyTuple_New(t->nresults);
     for (uint32_t i = 0; tuple != NULL && i < t->nresults; i++) {
-        kin_aten_val v = g->ninputs - t->nresults + i + 1;
-        PyObject *tangent = kin_tensor_new((kin_dtype)kin_aten_at(g, v)->dtype, kin_aten_at(g, v)->ndim, kin_aten_sizes(g, v),
-                                           t->strides + (size_t)i * KIN_IR_MAX_DIMS, false);
+        const launch_tangent *v = &t->tangents[i];
+        PyObject *tangent = kin_tensor_new(v->dtype, v->ndim, v->sizes, v->strides, false);
         if (tangent != NULL && fill_unevenly(tangent)) {
             PyTuple_SET_ITEM(tuple, i, tangent);
             continue;
