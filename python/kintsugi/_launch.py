@@ -12,7 +12,10 @@ step. The same holds for what a backend returned, whose own error is raised.
 """
 
 import contextlib
+import copy
+import itertools
 import logging
+import operator
 import time
 
 import torch
@@ -70,7 +73,7 @@ class Subgraph:
     """One graph: what the backend made of it, by the metadata of its inputs. Answers None to be run step by step."""
 
     __slots__ = ("backend", "graph", "numbers", "entries", "inputs", "gm", "name", "entry", "number", "count", "pure", "made", "nmade",
-                 "classes", "by_torch", "sizes", "dynamic", "waiting", "shapes", "grad")
+                 "classes", "by_torch", "sizes", "dynamic", "waiting", "shapes", "grad", "nested")
 
     def __init__(self, backend, graph, numbers, dynamic, name, entry, number):
         self.backend, self.name = backend, name
@@ -80,6 +83,8 @@ class Subgraph:
         self.inputs = [leaf["vid"] for leaf in self.entries]  # what the engine hands over
         self.gm = None
         self.count = len(graph["outputs"])
+        several = {node["vid"] for node in graph["nodes"] if node["note"] is None}
+        self.nested = any(vid in several for vid in graph["outputs"])  # an output may be a tuple of tensors
         self.pure = not any(map(_changes_something, graph["nodes"]))
         classes = {node["vid"]: node["class"] for node in graph["nodes"] if node["class"] is not None}
         self.by_torch = any(map(_is_handled_by_torch, classes.values()))
@@ -238,7 +243,8 @@ class Subgraph:
         """A function of all inputs."""
         if symbolic is None:
             with self._describe_nodes(inputs):
-                return self._quiet(_check_callable(self.backend(self.gm, list(inputs))))
+                gm, join = self._open_outputs() if self.nested else (self.gm, None)
+                return _joined(self._quiet(_check_callable(self.backend(gm, list(inputs)))), join)
         gm = fx.to_graph_module(self.graph, self.numbers, symbolic)
         free = {i for i, dim in symbolic.places if dim is None}
         given, places, tensors = [], [], iter(i for i in range(len(inputs)) if i not in free)
@@ -250,7 +256,8 @@ class Subgraph:
             given.append(inputs[i] if dim == _ALL else fake)
         with torch._guards.tracing(symbolic.context):
             fill_example_values(gm, symbolic.mode)
-            fn = self._quiet(_check_callable(self.backend(gm, given)))
+            join = _split_outputs(gm) if self.nested else None
+            fn = _joined(self._quiet(_check_callable(self.backend(gm, given))), join)
         return lambda *now: fn(*(now[i].shape[dim] if type(dim) is int else now[i] for i, dim in places))
 
     def _describe_nodes(self, inputs):
@@ -263,6 +270,11 @@ class Subgraph:
             node.meta["example_value"] = fake
         fill_example_values(self.gm, known.mode)
         return torch._guards.tracing(known.context)
+
+    def _open_outputs(self):
+        """The graph with the items of its tuples as outputs, and what makes tuples of them again."""
+        gm = torch.fx.GraphModule(self.gm, copy.deepcopy(self.gm.graph))
+        return gm, _split_outputs(gm)
 
     def _quiet(self, fn):
         """A graph module prints the place of an error before it raises it: an assertion that does not hold is nobody's error."""
@@ -290,6 +302,41 @@ def _check_callable(fn):
     if not callable(fn):
         raise TypeError(f"the backend returned {type(fn).__name__}, expected a callable")
     return fn
+
+
+def _split_outputs(gm):
+    """Backends expect tensors and numbers as outputs: a tuple or list of tensors (x.chunk(4), torch.max(x, 0)) is replaced by its items. Returns
+    (class, number of items) for each output, None for one that stays; None: all of them stay."""
+    (output,) = gm.graph.find_nodes(op="output")
+    items, join = [], []
+    for node in output.args[0]:
+        value = node.meta.get("example_value") if isinstance(node, torch.fx.Node) else None
+        if not isinstance(value, (tuple, list)) or not all(isinstance(item, torch.Tensor) for item in value):
+            items.append(node)
+            join.append(None)
+            continue
+        join.append((type(value), len(value)))
+        with gm.graph.inserting_before(output):
+            for i, item in enumerate(value):
+                items.append(gm.graph.call_function(operator.getitem, (node, i)))
+                items[-1].meta["example_value"] = item
+    if not any(join):
+        return None
+    output.args = (tuple(items),)
+    gm.recompile()
+    return join
+
+
+def _joined(fn, join):
+    """fn with the items of each tuple put together again."""
+    if join is None:
+        return fn
+
+    def run(*inputs):
+        items = iter(fn(*inputs))
+        return [next(items) if part is None else part[0](itertools.islice(items, part[1])) for part in join]
+
+    return run
 
 
 def fill_example_values(gm, mode):

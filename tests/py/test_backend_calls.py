@@ -1,6 +1,7 @@
 """Custom backends: in how many pieces a graph comes, how often they are called, and with what."""
 import functools
 import itertools
+import operator
 
 import pytest
 import torch
@@ -230,3 +231,25 @@ def test_the_death_of_what_is_made_is_seen():
 
     compiled = kintsugi.compile(fn, backend="eager")
     assert [compiled(ones(1)).item() for _ in range(4)] == [2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "counts"])
+def test_tuples_are_outputs_as_their_items(backend):
+    """As in stock: x.chunk(4) that is returned whole is four outputs, whatever the size; the program gets its tuple."""
+    graphs = []
+
+    def counts(gm, inputs):
+        (output,) = gm.graph.find_nodes(op="output")
+        graphs.append([node.target for node in output.args[0]])
+        return gm.forward
+
+    def body(x):
+        return x.chunk(4), torch.max(x, 0), x.sum()
+
+    compiled = kintsugi.compile(body, backend=counts if backend == "counts" else backend, fullgraph=True)
+    for size in (8, 12, 20, 11, 10, 9, 8):
+        x = torch.randn(size)
+        want, got = body(x), compiled(x)
+        assert [type(part) for part in got] == [type(part) for part in want] and len(got[0]) == len(want[0])
+        torch.testing.assert_close(got, want, rtol=0, atol=0)
+    assert not graphs or ([target is operator.getitem for target in graphs[0]] == [True] * 6 + [False] and len(graphs) <= 4)

@@ -43,6 +43,7 @@ typedef struct {
     uint32_t output;           /* output number whose memory it is */
     uint32_t into;             /* input + 1 whose memory it is written to */
     uint32_t strides;          /* of its memory: first in fuse.ints; 0 = none yet */
+    uint32_t sources;          /* values in memory that it is computed from: at most so many */
     double cost;               /* to compute one element where it is read */
 } node_info;
 

@@ -1,6 +1,8 @@
 /* What is stored, and what is computed again by whoever wants it. */
 #include "core/fuse/fuse_priv.h"
 
+enum { FEW_PARTS = 4 /* of a CAT that is not stored because of their number */ };
+
 bool
 fuse_in_memory(const fuse *f, kin_irn n)
 {
@@ -210,6 +212,44 @@ is_for_reshape(const fuse *f, kin_irn n)
     return false;
 }
 
+static uint32_t
+count_from(fuse *f, kin_irn n)
+{
+    uint32_t sum = 0;
+    for (unsigned a = 0; a < fuse_node(f, n)->nargs; a++) {
+        kin_irn arg = kin_ir_arg(f->ir, n, a);
+        if (f->visited[arg] == f->visit)
+            continue;
+        f->visited[arg] = f->visit;
+        sum += fuse_in_memory(f, arg) ? 1 : count_from(f, arg);
+    }
+    return sum;
+}
+
+/* A kernel has room for so many buffers. Sources that two arguments share are counted twice at first, and exactly once that matters; where there are too
+ * many of them, the arguments are stored. */
+static void
+bound_sources(fuse *f, kin_irn n)
+{
+    enum { MOST = FUSE_MOST_BUFFERS - 4 };
+    const kin_ir_node *node = fuse_node(f, n);
+    bool one_by_one = node->op == KIN_IR_CAT && node->nargs > FEW_PARTS; /* its parts are written by statements of their own */
+    uint32_t sum = 0;
+    for (unsigned a = 0; a < node->nargs; a++) {
+        kin_irn arg = kin_ir_arg(f->ir, n, a);
+        uint32_t of = fuse_in_memory(f, arg) ? 1 : f->nodes[arg].sources;
+        sum = one_by_one ? (of > sum ? of : sum) : sum + of;
+    }
+    if (sum > MOST) {
+        f->visit++;
+        sum = count_from(f, n);
+    }
+    for (unsigned a = 0; sum > MOST && !one_by_one && a < node->nargs; a++)
+        if (f->nodes[kin_ir_arg(f->ir, n, a)].sources > 1 && !f->nodes[kin_ir_arg(f->ir, n, a)].inside)
+            fuse_store(f, kin_ir_arg(f->ir, n, a));
+    f->nodes[n].sources = sum > MOST ? node->nargs : sum;
+}
+
 static void
 store_by_cost(fuse *f)
 {
@@ -221,13 +261,14 @@ store_by_cost(fuse *f)
         if (!info->live || node->op == KIN_IR_EXTERN)
             continue;
         store_repeated(f, n);
+        bound_sources(f, n);
         info->cost = own_cost(node);
         for (unsigned a = 0; a < node->nargs; a++) {
             kin_irn arg = kin_ir_arg(f->ir, n, a);
             info->cost += fuse_in_memory(f, arg) ? 1 : f->nodes[arg].cost;
         }
         bool leaf = kin_ir_op_class(node->op) == KIN_IR_CLASS_LEAF || kin_ir_op_class(node->op) == KIN_IR_CLASS_VIEW;
-        bool many_parts = (node->op == KIN_IR_CAT && node->nargs > 4) || (fuse_is_dear_cat(f, n) && !is_for_reshape(f, n));
+        bool many_parts = (node->op == KIN_IR_CAT && node->nargs > FEW_PARTS) || (fuse_is_dear_cat(f, n) && !is_for_reshape(f, n));
         if (info->exits || always_stored(node) || (!info->inside && (many_parts || (is_wanted_often(info) && !leaf) || info->cost > 200)))
             fuse_store(f, n);
     }

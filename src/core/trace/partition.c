@@ -207,7 +207,7 @@ new_subgraphs(const kin_trace *t)
     s->refs = 1;
     s->nsteps = t->steps.len;
     s->by_step = calloc(t->steps.len, sizeof *s->by_step);
-    s->needed = calloc(t->vals.len, 1);
+    s->needed = calloc(t->vals.len, sizeof *s->needed);
     s->touched = calloc(t->vals.len, sizeof *s->touched);
     s->role = calloc(t->steps.len, 1);
     s->replaced = calloc(t->steps.len, 1);
@@ -255,7 +255,7 @@ kin_partition_find(const kin_partition_input *in)
     }
     if (status == KIN_OK) {
         note_roles(&f);
-        status = kin_partition_find_needs(in->t, subgraphs);
+        status = kin_partition_find_needs(in->t, subgraphs, in->how);
     }
     end(&f.p);
     if (status == KIN_OK)

@@ -81,7 +81,7 @@ typedef struct kin_subgraphs {
     uint32_t *by_step;     /* subgraph number of every step that is one of its calls, from 1 */
     uint8_t *role;         /* by step: kin_role */
     uint64_t *stops;       /* by step, a bit: it runs in order while its subgraph is deferred, or the subgraph runs there */
-    uint8_t *needed;       /* by vid: something outside of its subgraph uses it */
+    uint32_t *needed;      /* by vid, not 0: something outside of its subgraph uses it, a container as it is before that step (UINT32_MAX: as it is last) */
     uint32_t *touched;     /* by vid: the first step that may have changed it since it was built; UINT32_MAX: none */
     uint8_t *replaced;     /* by step: a deferred store, and a later one of the same subgraph goes to the same place */
     KIN_VEC(kin_subgraph) at;

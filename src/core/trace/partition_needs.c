@@ -13,23 +13,48 @@ defers_store(const kin_subgraph *subgraph, const kin_trace *t, uint32_t step)
     return s->flags & KIN_STEP_EFFECT && !kin_subgraph_calls(s) && kin_subgraph_defers(subgraph, t, step);
 }
 
-static void
-need(const kin_trace *t, kin_subgraphs *subgraphs, kin_vid vid)
+/* until: what is added to a container from that step on is not needed. */
+static bool
+need_until(const kin_trace *t, kin_subgraphs *subgraphs, kin_vid vid, uint32_t until)
 {
-    if (vid != 0 && vid < t->vals.len)
-        subgraphs->needed[vid] = 1;
+    if (vid == 0 || vid >= t->vals.len || subgraphs->needed[vid] >= until)
+        return false;
+    subgraphs->needed[vid] = until;
+    return true;
 }
 
 static void
-need_snapshot(const kin_trace *t, kin_subgraphs *subgraphs, uint32_t snap)
+need(const kin_trace *t, kin_subgraphs *subgraphs, kin_vid vid)
 {
-    for (; snap != 0; snap = t->snaps.at[snap].parent) {
+    need_until(t, subgraphs, vid, UINT32_MAX);
+}
+
+/* Does the step change a container that is needed with the change? */
+static bool
+changes_what_is_needed(const kin_trace *t, const kin_subgraphs *subgraphs, uint32_t i)
+{
+    const kin_step *s = &t->steps.at[i];
+    return s->flags & KIN_STEP_MUTATES && s->nargs > 0 && subgraphs->needed[t->vids.at[s->args]] > i && !subgraphs->replaced[i];
+}
+
+/* Does the step run with frames, so that the containers in them exist from then on? */
+static bool
+shows_frames(const kin_trace *t, const kin_subgraphs *subgraphs, uint32_t step)
+{
+    const kin_step *s = &t->steps.at[step];
+    return s->flags & KIN_STEP_OPAQUE || (s->flags & KIN_STEP_TORCH && s->kind == KIN_STEP_CALL && subgraphs->by_step[step] == 0);
+}
+
+/* Leaving there takes containers as they are there. */
+static void
+need_snapshot(const kin_trace *t, kin_subgraphs *subgraphs, uint32_t step)
+{
+    uint32_t until = shows_frames(t, subgraphs, step) ? UINT32_MAX : step + 1;
+    for (uint32_t snap = t->steps.at[step].snap; snap != 0; snap = t->snaps.at[snap].parent) {
         const kin_snap *s = &t->snaps.at[snap];
-        need(t, subgraphs, s->func);
-        need(t, subgraphs, s->extra);
-        need(t, subgraphs, s->exc);
-        for (uint32_t i = 0; i < (uint32_t)s->nlocals + s->nstack; i++)
-            need(t, subgraphs, t->vids.at[s->vals + i]);
+        const kin_vid more[3] = {s->func, s->extra, s->exc};
+        for (uint32_t k = 0; k < 3u + s->nlocals + s->nstack; k++)
+            need_until(t, subgraphs, k < 3 ? more[k] : t->vids.at[s->vals + k - 3], until);
     }
 }
 
@@ -64,12 +89,13 @@ need_of_step(const kin_trace *t, kin_subgraphs *subgraphs, uint32_t i)
             need(t, subgraphs, vid);
     }
     if (s->kind != KIN_STEP_RETURN && subgraph == 0)
-        need_snapshot(t, subgraphs, s->snap);
+        need_snapshot(t, subgraphs, i);
 }
 
-/* A call that may run step by step has snapshots that mention values of earlier subgraphs. */
+/* A call that may run step by step has snapshots that mention values of earlier subgraphs. What its own subgraph adds to containers is there in that case. framed:
+ * whoever runs the graph sees the frames of its first call, and the containers in them. */
 static void
-need_of_snapshots(const kin_trace *t, kin_subgraphs *subgraphs, uint32_t u)
+need_of_snapshots(const kin_trace *t, kin_subgraphs *subgraphs, uint32_t u, bool framed)
 {
     const kin_subgraph *subgraph = &subgraphs->at.at[u];
     for (uint32_t i = subgraph->first; i <= subgraph->last; i++)
@@ -79,7 +105,7 @@ need_of_snapshots(const kin_trace *t, kin_subgraphs *subgraphs, uint32_t u)
             for (uint32_t k = 0; k < 3u + s->nlocals + s->nstack; k++) {
                 kin_vid vid = k < 3 ? more[k] : t->vids.at[s->vals + k - 3];
                 if (!kin_bounds_made_by(t, subgraphs, subgraph, vid))
-                    need(t, subgraphs, vid);
+                    need_until(t, subgraphs, vid, framed || shows_frames(t, subgraphs, i) ? UINT32_MAX : subgraph->first);
             }
         }
 }
@@ -121,27 +147,25 @@ need_parts(const kin_trace *t, kin_subgraphs *subgraphs)
         more = false;
         for (uint32_t i = t->steps.len; i-- > 0;) {
             const kin_step *s = &t->steps.at[i];
-            bool changes = s->flags & KIN_STEP_MUTATES && s->nargs > 0 && subgraphs->needed[t->vids.at[s->args]] && !subgraphs->replaced[i];
-            if (kin_subgraph_calls(s) || kin_bounds_given_size(subgraphs, i, s) || !((s->out != 0 && subgraphs->needed[s->out]) || changes))
+            bool changes = changes_what_is_needed(t, subgraphs, i), made = s->out != 0 && subgraphs->needed[s->out];
+            if (kin_subgraph_calls(s) || kin_bounds_given_size(subgraphs, i, s) || !(made || changes))
                 continue;
-            for (uint32_t a = 0; a < s->nargs; a++) {
-                kin_vid vid = t->vids.at[s->args + a];
-                if (vid == 0 || subgraphs->needed[vid])
-                    continue;
-                subgraphs->needed[vid] = 1;
-                more = true;
-            }
+            uint32_t until = made ? subgraphs->needed[s->out] : 0;
+            if (changes && subgraphs->needed[t->vids.at[s->args]] > until)
+                until = subgraphs->needed[t->vids.at[s->args]];
+            for (uint32_t a = 0; a < s->nargs; a++)
+                more |= need_until(t, subgraphs, t->vids.at[s->args + a], until);
         }
     }
 }
 
 static void
-find_needs(const kin_trace *t, kin_subgraphs *subgraphs)
+find_needs(const kin_trace *t, kin_subgraphs *subgraphs, bool framed)
 {
     for (uint32_t i = 0; i < t->steps.len; i++)
         need_of_step(t, subgraphs, i);
     for (uint32_t u = 0; u < subgraphs->at.len; u++)
-        need_of_snapshots(t, subgraphs, u);
+        need_of_snapshots(t, subgraphs, u, framed);
     for (kin_vid vid = 1; vid < t->vals.len; vid++)
         if (t->vals.at[vid].kind == KIN_VAL_SRC)
             need(t, subgraphs, t->vals.at[vid].parent);
@@ -179,7 +203,7 @@ find_builds(const kin_trace *t, const kin_subgraphs *subgraphs, kin_subgraph *su
             subgraph->passes_sunk |= (s->flags & KIN_STEP_MUTATES) != 0;
             continue;
         }
-        bool changes = (s->flags & KIN_STEP_MUTATES && subgraphs->needed[t->vids.at[s->args]] && !subgraphs->replaced[i]) || defers_store(subgraph, t, i);
+        bool changes = changes_what_is_needed(t, subgraphs, i) || defers_store(subgraph, t, i);
         if (kin_subgraph_defers(subgraph, t, i) && !kin_subgraph_calls(s) && !kin_bounds_given_size(subgraphs, i, s) && s->kind != KIN_STEP_CHECK && ((s->out != 0 && subgraphs->needed[s->out]) || changes) &&
             kin_vec_push(&builds, i) != KIN_OK) {
             kin_vec_deinit(&builds);
@@ -203,11 +227,11 @@ find_stops(const kin_trace *t, kin_subgraphs *subgraphs)
 }
 
 kin_status
-kin_partition_find_needs(const kin_trace *t, kin_subgraphs *subgraphs)
+kin_partition_find_needs(const kin_trace *t, kin_subgraphs *subgraphs, unsigned how)
 {
     for (uint32_t u = 0; u < subgraphs->at.len; u++)
         KIN_TRY(find_replaced(t, subgraphs, &subgraphs->at.at[u]));
-    find_needs(t, subgraphs);
+    find_needs(t, subgraphs, how & KIN_SUBGRAPHS_EVERY);
     find_stops(t, subgraphs);
     for (uint32_t u = 0; u < subgraphs->at.len; u++)
         KIN_TRY(find_builds(t, subgraphs, &subgraphs->at.at[u]));

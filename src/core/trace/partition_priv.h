@@ -115,6 +115,6 @@ bool kin_bounds_given_size(const kin_subgraphs *subgraphs, uint32_t step, const 
 bool kin_bounds_made_since(const kin_trace *t, kin_vid vid, uint32_t first);
 
 /* partition_needs.c: who needs what; sets needed, replaced, builds, drops, passes_sunk, changes_sunk, stops. */
-kin_status kin_partition_find_needs(const kin_trace *t, kin_subgraphs *subgraphs) KIN_MUST_CHECK;
+kin_status kin_partition_find_needs(const kin_trace *t, kin_subgraphs *subgraphs, unsigned how) KIN_MUST_CHECK;
 
 #endif

@@ -9,8 +9,9 @@ typedef struct {
     PyObject *seen;  /* dict: node -> the results that it is behind, as a number */
     PyObject *types; /* dict: type of a node -> does it save tensors? */
     PyObject *ends;  /* dict: (node, number among its results) -> result */
-    uint64_t *saving, *from;
+    uint64_t *saving, *from, *reaching;
     uint32_t n;
+    const capturing *c;
 } walk;
 
 /* Attributes of a node of torch's own that hold what it saves are called so. */
@@ -73,6 +74,19 @@ push_next(walk *w, PyObject *node, uint32_t result, PyObject *todo)
     return ok;
 }
 
+/* The node that accumulates an input's gradient: the result has a way to that input. */
+static void
+note_input(walk *w, PyObject *node, uint32_t result)
+{
+    const kin_capture_joint *j = &w->c->out->joint;
+    PyObject *variable = PyObject_GetAttrString(node, "variable");
+    for (uint32_t i = 0; variable != NULL && i < j->wanting.len; i++)
+        if (PyList_GET_ITEM(w->c->out->fakes, j->wanting.at[i]) == variable)
+            w->reaching[i] |= (uint64_t)1 << result;
+    Py_XDECREF(variable);
+    PyErr_Clear();
+}
+
 static bool
 visit(walk *w, PyObject *node, uint32_t result, PyObject *todo)
 {
@@ -82,6 +96,7 @@ visit(walk *w, PyObject *node, uint32_t result, PyObject *todo)
     if (before >> result & 1)
         return true;
     int some = saves(w, node);
+    note_input(w, node, result);
     if (some > 0)
         join(w, result, before | (uint64_t)1 << result);
     return some >= 0 && push_next(w, node, result, todo);
@@ -134,12 +149,15 @@ kin_joint_saves(capturing *c)
 {
     kin_capture_joint *j = &c->out->joint;
     uint64_t all = UINT64_MAX;
-    walk w = {.seen = PyDict_New(), .types = PyDict_New(), .ends = PyDict_New(), .n = j->results.len};
+    walk w = {.seen = PyDict_New(), .types = PyDict_New(), .ends = PyDict_New(), .n = j->results.len, .c = c};
     bool ok = w.seen != NULL && w.types != NULL && w.ends != NULL, several = w.n > 1 && w.n <= KIN_CAPTURE_MOST_RESULTS;
     for (uint32_t i = 0; ok && i < w.n; i++)
         ok = kin_vec_push(&j->saving, several ? 0 : all) == KIN_OK && kin_vec_push(&j->from, 0) == KIN_OK;
+    for (uint32_t i = 0; ok && i < j->wanting.len; i++)
+        ok = kin_vec_push(&j->reaching, several ? 0 : all) == KIN_OK;
     w.saving = j->saving.at;
     w.from = j->from.at;
+    w.reaching = j->reaching.at;
     for (uint32_t i = 0; ok && several && i < w.n; i++)
         ok = note_end(&w, c, i);
     for (uint32_t i = 0; ok && several && i < w.n; i++)

@@ -376,7 +376,7 @@ kin_dump_entry(kin_entry *v)
 }
 
 PyObject *
-kin_dump_subgraphs(kin_entry *v, const uint32_t *subgraph_of, const uint8_t *needed, uint32_t n)
+kin_dump_subgraphs(kin_entry *v, const uint32_t *subgraph_of, const uint32_t *needed, uint32_t n)
 {
     dumper d;
     PyObject *list = start_dump(&d, v) == 0 ? PyList_New(0) : NULL;

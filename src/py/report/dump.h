@@ -22,7 +22,7 @@
 /* New dict, or NULL with an exception. Runs Python code (repr, linecache). */
 PyObject *kin_dump_entry(kin_entry *v);
 /* The subgraphs of an entry (py/replay/subgraphs.h) as graphs: new list of dicts; `n` of them. */
-PyObject *kin_dump_subgraphs(kin_entry *v, const uint32_t *subgraph_of, const uint8_t *needed, uint32_t n);
+PyObject *kin_dump_subgraphs(kin_entry *v, const uint32_t *subgraph_of, const uint32_t *needed, uint32_t n);
 
 /* For the module's method table: dump(entry) and break_rows(). Ends with a zero entry. */
 extern PyMethodDef kin_dump_methods[];

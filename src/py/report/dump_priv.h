@@ -18,7 +18,7 @@ typedef struct {
     uint32_t *first_use;  /* by vid: the first step that uses it from outside its graph */
     PyObject **locals;    /* by vid: name of the first local variable that holds it; borrowed from code objects */
     const uint32_t *subgraph_of; /* by step: the subgraph it belongs to, in place of its graph; NULL: graphs are described */
-    const uint8_t *needed;   /* by vid, with subgraph_of: it is an output */
+    const uint32_t *needed;   /* by vid, with subgraph_of: it is an output */
     PyObject **names;     /* by vid: name of the node that made it in its graph */
     unsigned unfolded;    /* > 0: a value without a name is written as what makes it, so many levels deep so far */
 } dumper;
