@@ -93,3 +93,31 @@ def test_where_somebody_always_looks_the_steps_run():
     for _ in range(4):
         retained(model, *fn(torch.randn(5, 6), torch.randint(0, 4, (5,))))
     assert runs(fn) == settled
+
+
+def rounded(x, y):
+    return x.round() * 2, y * 2 + x.detach()
+
+
+def mixed(x, y):
+    return x.sign() + y.floor(), x * y
+
+
+@pytest.mark.parametrize("body", [rounded, mixed])
+@pytest.mark.parametrize("picked", [(0,), (1,), (0, 1)])
+def test_gradients_that_are_always_zero_are_there(body, picked):
+    """An input that a result was computed from gets a gradient, also where it is zero whatever comes back; one that it was not gets None."""
+    compiled = kintsugi.compile(body, options={"warm": True})
+
+    def gradients(fn):
+        inputs = [torch.arange(5.0).requires_grad_(), torch.arange(5.0).requires_grad_()]
+        results = fn(*inputs)
+        sum(results[i].sum() for i in picked).backward()
+        return [x.grad for x in inputs]
+
+    want = gradients(body)
+    for _ in range(3):
+        got = gradients(compiled)
+        assert [g is None for g in got] == [g is None for g in want]
+        torch.testing.assert_close([g for g in got if g is not None], [g for g in want if g is not None])
+    assert versions(compiled)[0]["compiled"]

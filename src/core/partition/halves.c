@@ -93,13 +93,6 @@ share_out(const kin_lowered *lowered, uint32_t nouts, uint32_t nresults, kin_hal
     }
     for (uint32_t w = 0; w < lowered->writes.len; w++)
         KIN_TRY(kin_vec_push(&h->forward.writes, lowered->writes.at[w]));
-    h->depends = malloc((h->backward.outs.len + 1) * sizeof *h->depends);
-    if (h->depends == NULL)
-        return KIN_NOMEM;
-    for (uint32_t i = 0; i < h->backward.outs.len; i++) {
-        const kin_lower_out *o = &h->backward.outs.at[i];
-        h->depends[i] = o->kind == KIN_OUT_INPUT ? UINT64_MAX : h->parts.depends[o->index];
-    }
     h->forward.ir = h->parts.forward;
     h->backward.ir = h->parts.backward;
     h->parts.forward = h->parts.backward = NULL;
@@ -135,5 +128,4 @@ kin_halves_deinit(kin_halves *h)
     kin_lowered_deinit(&h->forward);
     kin_lowered_deinit(&h->backward);
     kin_ir_partition_deinit(&h->parts);
-    free(h->depends);
 }

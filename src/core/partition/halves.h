@@ -14,7 +14,6 @@ typedef struct {
 typedef struct {
     kin_lowered forward, backward;
     kin_ir_partition parts; /* its programs are those of the two */
-    uint64_t *depends;      /* by gradient: on which tangents (kin_ir_partition); all of them where it is one */
 } kin_halves;
 
 /* KIN_BREAK with `why`: it cannot be cut. */

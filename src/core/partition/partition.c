@@ -12,7 +12,6 @@
 
 typedef struct {
     bool back;      /* depends on a tangent */
-    uint64_t on;    /* ... on these, those from 63 on together */
     bool fixed;     /* depends on no input and no call */
     bool wanted;    /* by the second half */
     bool frontier;  /* ... directly */
@@ -59,14 +58,9 @@ find_origins(parter *x)
     for (kin_irn n = 1; n < x->p->nodes.len; n++) {
         node_info *i = &x->info[n];
         i->back = is_tangent(x, n);
-        if (i->back) {
-            int64_t number = kin_ir_attrs(x->p, n)[0] - x->o->first_tangent;
-            i->on = (uint64_t)1 << (number < 63 ? number : 63);
-        }
         i->fixed = !is_input(x, n) && kin_ir_at(x->p, n)->op != KIN_IR_EXTERN;
         for (unsigned a = 0; a < kin_ir_at(x->p, n)->nargs; a++) {
             i->back = i->back || x->info[kin_ir_arg(x->p, n, a)].back;
-            i->on |= x->info[kin_ir_arg(x->p, n, a)].on;
             i->fixed = i->fixed && x->info[kin_ir_arg(x->p, n, a)].fixed;
         }
     }
@@ -361,10 +355,8 @@ copy_backward(parter *x)
     kin_vec_deinit(&todo);
     KIN_TRY(status);
     for (uint32_t o = x->o->nforward; o < p->outputs.len; o++)
-        if (p->outputs.at[o].into == 0) {
-            x->out->depends[x->out->backward->outputs.len] = x->info[p->outputs.at[o].node].on;
+        if (p->outputs.at[o].into == 0)
             kin_ir_output_like(x->out->backward, x->info[p->outputs.at[o].node].backward, p, o);
-        }
     return KIN_OK;
 }
 
@@ -372,7 +364,7 @@ static kin_status
 part(parter *x)
 {
     kin_ir_partition *out = x->out;
-    if (out->forward == NULL || out->backward == NULL || out->inputs == NULL || out->depends == NULL || x->info == NULL)
+    if (out->forward == NULL || out->backward == NULL || out->inputs == NULL || x->info == NULL)
         return KIN_NOMEM;
     find_origins(x);
     KIN_TRY(check_halves(x));
@@ -392,8 +384,7 @@ part(parter *x)
 kin_status
 kin_ir_part(const kin_ir *p, const kin_ir_partition_options *options, kin_ir_partition *out, kin_text *why)
 {
-    *out = (kin_ir_partition){.forward = kin_ir_new(), .backward = kin_ir_new(), .inputs = calloc(p->ninputs + 1, sizeof *out->inputs),
-                              .depends = calloc(p->outputs.len + 1, sizeof *out->depends), .ninputs = p->ninputs};
+    *out = (kin_ir_partition){.forward = kin_ir_new(), .backward = kin_ir_new(), .inputs = calloc(p->ninputs + 1, sizeof *out->inputs), .ninputs = p->ninputs};
     parter x = {.p = p, .o = options, .info = calloc(p->nodes.len, sizeof *x.info), .out = out, .why = why};
     kin_status status = part(&x);
     free(x.info);
@@ -409,6 +400,5 @@ kin_ir_partition_deinit(kin_ir_partition *parts)
     kin_ir_free(parts->backward);
     kin_vec_deinit(&parts->handed);
     free(parts->inputs);
-    free(parts->depends);
     *parts = (kin_ir_partition){0};
 }

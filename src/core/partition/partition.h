@@ -26,7 +26,6 @@ typedef struct {
     kin_ir *forward;   /* outputs: the results, then values handed over, then what goes into inputs */
     kin_ir *backward;  /* inputs as in the whole program, then the values handed over; outputs: the gradients */
     KIN_VEC(kin_ir_handed) handed;
-    uint64_t *depends; /* by gradient: a bit for each tangent that it depends on, those from 63 on together */
     bool *inputs;      /* by input before the tangents: the second half reads it */
     uint32_t ninputs;  /* of the whole program */
 } kin_ir_partition;

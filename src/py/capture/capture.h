@@ -49,6 +49,7 @@ typedef struct {
     kin_capture_numbers arriving;  /* wanting inputs, by place in `wanting`, in the order in which torch's engine has their gradients ready */
     KIN_VEC(uint64_t) from;   /* by result: the results that it was made from, for torch's autograd, as bits */
     KIN_VEC(uint64_t) saving; /* by result: the results that need something which going back from it frees, as bits */
+    KIN_VEC(uint64_t) reaching; /* by wanting input: the results that have a way to it, for torch's autograd, as bits */
 } kin_capture_joint;
 
 typedef struct {

@@ -129,7 +129,7 @@ number_gradients(launch_training *t, const kin_capture_joint *j, const kin_halve
     for (uint32_t i = 0; i < t->nwanting; i++) {
         t->wanting[i] = j->wanting.at[i];
         t->gradient[i] = j->gradients.at[i] == UINT32_MAX ? UINT32_MAX : next++;
-        t->depends[i] = t->gradient[i] == UINT32_MAX ? 0 : h->depends[t->gradient[i]];
+        t->depends[i] = t->gradient[i] == UINT32_MAX ? 0 : j->reaching.at[i];
     }
     t->ngradients = next;
 }

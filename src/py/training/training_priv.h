@@ -34,7 +34,7 @@ typedef struct {
     uint32_t *gradient;      /* by these: which of the backward code's outs; UINT32_MAX: none */
     uint32_t ngradients;     /* that are there */
     bool *written;           /* inputs that the graph writes to */
-    uint64_t *depends;       /* ... on which tangents (kin_ir_partition) */
+    uint64_t *depends;       /* by these: which tangents have a way to it, also where its value does not depend on them (kin_capture_joint.reaching) */
     uint32_t nkept, *kept;   /* inputs that are saved */
     uint32_t nhanded, *handed; /* outputs of the forward program that are saved */
     uint32_t begun;          /* runs so far, up to LAUNCH_SETTLED */
