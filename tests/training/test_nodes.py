@@ -24,10 +24,11 @@ def compiled_pair(fn, *args, times=3):
 
 
 def close(a, b):
+    """Sums in another order: where terms cancel, the last digits are those of the largest elements."""
     if a is None or b is None:
         assert a is b
     else:
-        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=3e-6 * max(1.0, float(b.abs().max())))
 
 
 def gradients(model):

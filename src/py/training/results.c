@@ -9,6 +9,7 @@
  * adds it to what its program gives for the rest.
  */
 #include "py/compat/imports.h"
+#include "py/compat/kinds.h"
 #include "py/training/training_priv.h"
 
 #include <stdlib.h>
@@ -204,10 +205,10 @@ is_true(PyObject *given)
 static bool
 is_looked_at(PyObject *seen, PyObject **alive)
 {
-    PyObject *tensor = PyWeakref_GetObject(PyTuple_GET_ITEM(seen, 2)), *node = PyTuple_GET_ITEM(seen, 3);
+    PyObject *tensor = kin_weakref_object(PyTuple_GET_ITEM(seen, 2)), *node = PyTuple_GET_ITEM(seen, 3);
     bool looks = PyObject_Length(PyTuple_GET_ITEM(seen, 1)) > 0;
     *alive = NULL;
-    if (tensor == NULL || tensor == Py_None)
+    if (tensor == Py_None)
         return looks;
     Py_INCREF(tensor);
     PyObject *now = PyObject_GetAttrString(tensor, "grad_fn");
