@@ -4,6 +4,7 @@ Importing torch takes seconds, so one process (`serve`) imports it and forks for
 environment variables which torch reads when it is imported gets a new interpreter.
 """
 
+import importlib.util
 import json
 import os
 import pathlib
@@ -11,7 +12,8 @@ import subprocess
 import sys
 import textwrap
 
-PYTHON_DIR = pathlib.Path(__file__).resolve().parents[2] / "python"
+# The package that is tested: the checkout's, or one that was installed from a wheel.
+PYTHON_DIR = pathlib.Path(importlib.util.find_spec("kintsugi").origin).resolve().parents[1]
 HEAD = "import torch, kintsugi\nkintsugi.install()\ntorch.manual_seed(0)\n"
 
 
