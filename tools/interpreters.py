@@ -5,6 +5,8 @@ import pathlib
 import shutil
 import subprocess
 
+VERSIONS = ("3.11", "3.12", "3.13", "3.14")  # of CPython that there is code for
+
 
 def find(version):
     """The path of an interpreter of that minor version ("3.12"): among pyenv's, or on PATH as pythonX.Y; None: there is none that starts."""

@@ -21,9 +21,9 @@ import sys
 import tempfile
 
 import interpreters
+from interpreters import VERSIONS
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-VERSIONS = ("3.11", "3.12", "3.13", "3.14")
 LIMIT = 40e6
 TRIAL_NEEDS = ("numpy", "transformers", "pytest", "hypothesis", "expecttest")
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The Python side of `make test`, after lint, the C tests and the build: the watcher's test, the examples of graph breaks,
+# The Python side of `make test`, after lint, the C tests and the build: does it compile for other versions, the watcher's test, the examples of graph breaks,
 # random programs, then pytest over every test folder there is. pytest comes last, so that its closing line is the last one;
 # a part that failed before it still fails the run. Usage: tools/run_tests.sh PYTHON BUILD
 #
@@ -97,6 +97,7 @@ for folder in tests/{py,diagnostics,kernels,shape,lower,training,guardeval,corpu
     [ -d "$folder" ] && folders+=("$folder")
 done
 
+part "other versions of CPython" "$python" tools/check_versions.py
 part "watcher" "$python" tests/watch/run.py "$build-watch"
 part "examples of graph breaks" "$python" tools/check_breaks.py --run "$python"
 part "$count random programs" fuzz

@@ -11,7 +11,8 @@ import subprocess
 import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-VERSIONS = ("3.11", "3.12", "3.13", "3.14")
+sys.path.insert(0, os.path.join(ROOT, "tools"))
+from interpreters import VERSIONS  # noqa: E402
 FLAGS = ("-std=c11 -O2 -g -shared -fPIC -fvisibility=hidden -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes "
          "-Wvla -Wno-unused-parameter -Wno-missing-field-initializers").split()
 ASK = "import sys, sysconfig as s; print('%d.%d' % sys.version_info[:2], s.get_path('include'), s.get_config_var('EXT_SUFFIX'))"
