@@ -151,7 +151,15 @@ def copy_texts(folder):
     shutil.copy(ROOT / "docs/guide/index.md", folder / "index.md")
     (folder / "guide/index.md").unlink()
     shutil.copy(ROOT / "ARCHITECTURE.md", folder / "design/architecture.md")
+    shutil.copy(ROOT / "docs/recompiles.md", folder)
     return there
+
+
+def leave_network_out(site):
+    """The theme asks a server for a script that lets its search run from file://; docs/theme/main.html has one of our own."""
+    for path in site.rglob("*.html"):
+        text = path.read_text()
+        path.write_text(re.sub(r"<script[^>]*https://unpkg[.]com/iframe-worker[^>]*></script>", "", text))
 
 
 def title_of(path):
@@ -160,6 +168,7 @@ def title_of(path):
 
 def navigation(folder, names, measured):
     guide = [{title: f"guide/{name}.md"} for title, name in GUIDE if (folder / f"guide/{name}.md").exists()]
+    guide.insert(-2, {"Recompiles": "recompiles.md"})
     design = [{"Map of the sources": "design/architecture.md"}]
     design += [{title_of(path): f"design/{path.name}"} for path in sorted((folder / "design").glob("*.md")) if path.stem != "architecture"]
     design += [{"Measurements": [{title_of(path): f"measurements/{path.name}"} for path in sorted((folder / "measurements").glob("*.md"))]}]
@@ -189,7 +198,9 @@ def main(arguments):
     (build / "mkdocs.yml").write_text(json.dumps(settings, indent=1))  # JSON is YAML
     if "--sources-only" in arguments:
         return 0
-    return subprocess.run([sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "-f", str(build / "mkdocs.yml")]).returncode
+    status = subprocess.run([sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "-f", str(build / "mkdocs.yml")]).returncode
+    leave_network_out(build / "site")
+    return status
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import linecache
 import os
+import pathlib
 import traceback
 
 BREAK_PAGE = "https://meta-pytorch.github.io/compile-graph-break-site/gb/{}.html"
@@ -36,11 +37,25 @@ def break_block(row, context=""):
     lines += ["  Hint: " + _indent(hint) for hint in row["hints"]]
     if row["fix"] and row["fix"] != "defer":
         lines.append("  Fix: " + row["fix"])
-    lines += ["", f"  Developer debug context: {row['id']} {row['why']} {context}".rstrip()]
+    lines += ["", f"  Developer debug context: {row['id']} {row['why']} {context}".rstrip(), "", "  Kintsugi's page on it: " + (own_page(row["why"]) or f"python -m kintsugi breaks {row['id']}")]
     if row["stock"]:
-        page = BREAK_PAGE.format(row["stock"][0].lower())
-        lines += ["", " For more details about this graph break, please visit: " + page]
+        lines += ["", " For more details about this graph break, please visit: " + stock_page(row)]
     return "\n".join(lines)
+
+
+def stock_page(row):
+    """PyTorch's page on the reason, by its first id there; "": it has none."""
+    return BREAK_PAGE.format(row["stock"][0].lower()) if row["stock"] else ""
+
+
+def own_page(why):
+    """Of the reason, where the documentation is: in KINTSUGI_DOCS (a URL or a folder), or where `make docs` has built it beside these sources. "": nowhere."""
+    site = os.environ.get("KINTSUGI_DOCS", "")
+    if "://" in site:
+        return f"{site.rstrip('/')}/breaks/{why}.html"
+    site = site or os.path.join(os.path.dirname(__file__), "..", "..", "build", "site")
+    path = pathlib.Path(site, "breaks", f"{why}.html").resolve()
+    return path.as_uri() if path.exists() else ""
 
 
 def frames(stack):

@@ -1,5 +1,6 @@
 """The documentation site: every reason for a graph break has its page, and every id of PyTorch's is on one."""
 
+import importlib.util
 import json
 import pathlib
 import subprocess
@@ -8,6 +9,9 @@ import sys
 from kintsugi import _messages, _pytorch_ids
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+spec = importlib.util.spec_from_file_location("make_docs", ROOT / "tools/make_docs.py")
+make_docs = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(make_docs)
 
 
 def leaves(item):
@@ -36,3 +40,23 @@ def test_pages_are_made_from_the_tables(tmp_path):
     settings = json.loads((tmp_path / "mkdocs.yml").read_text())
     for page in leaves(settings["nav"]):
         assert (tmp_path / "docs" / page).exists(), page
+    assert "recompiles.md" in leaves(settings["nav"])
+
+
+def test_pages_ask_no_server(tmp_path):
+    (tmp_path / "a.html").write_text('<p>text</p><script src="https://unpkg.com/iframe-worker/shim"></script><script src="search.js"></script>')
+    make_docs.leave_network_out(tmp_path)
+    assert (tmp_path / "a.html").read_text() == '<p>text</p><script src="search.js"></script>'
+
+
+def test_messages_link_to_their_page(tmp_path, monkeypatch):
+    """To ours, beside PyTorch's: in the site, or to the command that shows it."""
+    for row in _messages.rows():
+        monkeypatch.setenv("KINTSUGI_DOCS", "https://docs.example/k/")
+        assert f"\n  Kintsugi's page on it: https://docs.example/k/breaks/{row['why']}.html\n" in _messages.break_block(row) + "\n"
+        monkeypatch.setenv("KINTSUGI_DOCS", str(tmp_path))
+        assert f"\n  Kintsugi's page on it: python -m kintsugi breaks {row['id']}\n" in _messages.break_block(row) + "\n"
+        assert not row["stock"] or f"please visit: {_messages.stock_page(row)}" in _messages.break_block(row)
+    (tmp_path / "breaks").mkdir()
+    (tmp_path / "breaks/TENSOR_ITEM.html").write_text("")
+    assert _messages.own_page("TENSOR_ITEM") == (tmp_path / "breaks/TENSOR_ITEM.html").as_uri()

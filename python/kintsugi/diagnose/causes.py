@@ -26,7 +26,8 @@ class Cause:
     explanation: str = ""
     hints: list = dataclasses.field(default_factory=list)
     fix: str = ""                 # the general one
-    page: str = ""
+    page: str = ""                # PyTorch's
+    own_page: str = ""            # Kintsugi's; "": `kintsugi breaks` has it
     filename: str = ""            # the line itself, of the user or of a library
     line: int = 0
     function: str = ""
@@ -106,9 +107,8 @@ def _break_cause(entry, dump, makers):
     stack, columns = entry["user_stack"], entry.get("user_columns") or []
     user = _messages.user_place(stack, place)
     at = next((i for i in range(len(stack) - 1, -1, -1) if tuple(stack[i]) == user), None)
-    page = _messages.BREAK_PAGE.format(entry["stock"][0].lower()) if entry["stock"] else ""
     return Cause("break", entry["type"], entry["id"], entry["why"], entry["category"], entry["explanation"], list(entry["hints"]),
-                 "" if entry["fix"] == "defer" else entry["fix"], page, *place,
+                 "" if entry["fix"] == "defer" else entry["fix"], _messages.stock_page(entry), _messages.own_page(entry["why"]), *place,
                  columns=tuple(columns[-1]) if columns else (-1, -1, -1), user=user,
                  user_columns=tuple(columns[at]) if at is not None and at < len(columns) else (-1, -1, -1),
                  context=entry.get("context", ""), origin=_origin(entry, dump, makers))
@@ -165,6 +165,7 @@ def of_eager_calls(observed, stats):
         if row:
             cause.id, cause.why, cause.category = row["id"], row["why"], row["category"]
             cause.explanation, cause.hints = row["explanation"], list(row["hints"])
+            cause.page, cause.own_page = _messages.stock_page(row), _messages.own_page(row["why"])
         yield cause
 
 

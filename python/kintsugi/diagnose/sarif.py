@@ -26,8 +26,8 @@ def _rule(rule, cause):
              "fullDescription": {"text": cause.explanation or cause.title}}
     if cause.hints:
         found["help"] = {"text": "\n".join(cause.hints)}
-    if cause.page:
-        found["helpUri"] = cause.page
+    if cause.own_page or cause.page:
+        found["helpUri"] = cause.own_page or cause.page
     return found
 
 

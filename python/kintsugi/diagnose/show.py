@@ -141,7 +141,7 @@ def cause_lines(number, cause, everything=False):
     for note in cause.notes[:None if everything else 3]:
         yield f"   {note}", "dim"
     if cause.id:
-        yield f"   kintsugi breaks {cause.id}" + (f"   {cause.page}" if cause.page else ""), "dim"
+        yield "   " + "   ".join(filter(None, (cause.own_page or f"kintsugi breaks {cause.id}", cause.page))), "dim"
 
 
 def _source(filename, line, columns):

@@ -140,7 +140,8 @@ def _cause(ident, cause):
         parts.append("<ul class=\"soft\">" + "".join(f"<li>{esc(note)}</li>" for note in cause.notes) + "</ul>")
     if cause.id:
         link = f" · <a href=\"{esc(cause.page)}\">PyTorch's page</a>" if cause.page else ""
-        parts.append(f"<p class=\"soft\"><code>kintsugi breaks {esc(cause.id)}</code>{link}</p>")
+        own = f" · <a href=\"{esc(cause.own_page)}\">its page</a>" if cause.own_page else ""
+        parts.append(f"<p class=\"soft\"><code>kintsugi breaks {esc(cause.id)}</code>{own}{link}</p>")
     return "\n".join(part for part in parts if part) + "</article>"
 
 
