@@ -7,8 +7,13 @@ import weakref
 _alive = weakref.WeakSet()
 
 
+made = None  # a list: of those that are made meanwhile, for who wants to know of calls that leave no recording (diagnose/observe.py)
+
+
 def add(compiled):
     _alive.add(compiled)
+    if made is not None:
+        made.append(compiled)
 
 
 def live_compiled():

@@ -279,3 +279,65 @@ def test_parts_that_pytorch_does_as_fast_are_no_cause(kintsugi_clean):
     assert [cause.title for cause in causes.of_kernels(observed, [small, odd])] == ["1 part of its graphs not compiled: its results differ"]
     found.kernels = [small, small, odd]
     assert "2 parts of its graphs left to PyTorch's own kernels, which are as fast" in show.text(found)
+
+
+UNPRICED = '''\
+import torch
+
+
+@torch.compile
+def pieces(x):
+    for i in range(3):
+        yield x * i
+
+
+@torch.compile
+def checked(x):
+    y = x.exp()
+    try:
+        assert (y > 5).all()
+    except AssertionError:
+        y = y + 5
+    return y + 1
+
+
+@torch.compile
+def scaled(x, scale):
+    return torch.softmax(x, -1) * scale if scale else x
+
+
+@torch.compile
+def ended(x):
+    y = x.sin()
+    try:
+        y = y * not_there
+    except NameError:
+        pass
+    return y + 1
+
+
+for scale in (1.5, None, 1.5):
+    x = torch.ones(8, 8)
+    list(pieces(x)), checked(x), scaled(x, scale), ended(x)
+'''
+
+
+def test_every_cause_has_a_price_or_says_why_not(tmp_path, monkeypatch, capfd, kintsugi_clean):
+    import json
+
+    from kintsugi import cli
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "script.py").write_text(UNPRICED)
+    assert cli.main(["explain", "script.py", "--json", "found.json", "--seconds", "0.01"]) == 0
+    out = capfd.readouterr().out
+    found = {one["name"]: one["causes"] for one in json.loads((tmp_path / "found.json").read_text())["functions"]}
+    for causes in found.values():
+        assert all((cause["price_us"] is None) == bool(cause["unpriced"]) for cause in causes), causes
+    eager, = found["pieces"]
+    assert eager["kind"] == "eager" and eager["unpriced"] == "no call was recorded" and "no price: no call was recorded" in out
+    failing, = found["checked"]
+    assert failing["price_us"] > 0 and failing["how"] == "modelled"
+    again = next(cause for cause in found["scaled"] if cause["kind"] == "recompile")
+    assert again["price_us"] > 0 and again["share"] is None and any("recording and compiling anew took" in note for note in again["notes"])
+    assert found["ended"]

@@ -161,7 +161,7 @@ def subjects(target, arguments, inputs, engines):
             status = observe.run_script(target, arguments)
         if isinstance(status, Exception):
             raise BenchError(f"the script ended with {observe.describe_end(status)}")
-        made = [Subject(found.name, found.compiled.fn, found.compiled, found.calls[-1]) for found in session.functions]
+        made = [Subject(found.name, found.compiled.fn, found.compiled, found.calls[-1]) for found in session.functions if found.calls]
         if not made:
             raise BenchError(observe.NOTHING.format(target))
     for subject in made:

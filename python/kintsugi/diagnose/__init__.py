@@ -64,6 +64,9 @@ def diagnose(observed, *, measure=True, repeat=False, progress=lambda text: None
     left = list(_causes.of_kernels(observed, _kernels.rows(engine, compiled)))
     price.fill_steps(left, verdict)
     found += left
+    price.fill_recompiles([cause for cause in found if cause.kind == "recompile"], observed.events, stats["calls"])
+    if measure:
+        price.say_why(found, verdict)
     for cause in found:
         if cause.kind == "break":
             cause.patch = fixes.fit(cause)
@@ -72,7 +75,7 @@ def diagnose(observed, *, measure=True, repeat=False, progress=lambda text: None
                 cause.fix, cause.hints = advice, []
     parts, limits = _kernels_of(observed, verdict) if kernels else ([], None)
     shown = next((row["recording"] for row in parts if row["us"]), max(0, len(dumps) - 1))
-    found.sort(key=lambda cause: (-(cause.price_us or 0.0), _ORDER.index(cause.kind), cause.line))
+    found.sort(key=lambda cause: (-(cause.price_us or 0.0) if cause.kind != "recompile" else 0.0, _ORDER.index(cause.kind), cause.line))
     filename, line = observed.place()
     return Diagnosis(observed.name, filename, line, len(entries), sum(len(dump["graphs"]) for dump in dumps), sum(len(dump["breaks"]) for dump in dumps),
                      sum(len(graph["nodes"]) for dump in dumps for graph in dump["graphs"]), stats["calls"], found, verdict,

@@ -41,6 +41,8 @@ class Cause:
     skipped: bool = False         # a decision that left out the code that depends on it
     patch: object = None          # fixes.Patch, fitted to the user's code
     price_us: float = None        # of a call; None: not measured
+    unpriced: str = ""            # ... for this reason
+    entries: list = dataclasses.field(default_factory=list)  # of recompiles: numbers of the recordings that they made
     spread_us: float = 0.0
     how: str = ""                 # "measured", "modelled"; "" where there is no price
     share: float = None           # of the call

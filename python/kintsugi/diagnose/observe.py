@@ -12,7 +12,7 @@ import traceback
 
 import torch
 
-from .. import _api, _engine, _logs, _messages
+from .. import _api, _compiled, _engine, _logs, _messages
 from .._config import config
 from .._errors import CommandError
 from . import state
@@ -125,12 +125,15 @@ class Session:
         seen = _logs.events()
         self._first = seen[-1]["seq"] + 1 if seen else 0
         self._engine.set_option("record_hook", self._hear)
+        self._before = {id(compiled): compiled.stats()["calls"] for compiled in _compiled.live_compiled()}
+        self._made, _compiled.made = _compiled.made, []
         return self
 
     def __exit__(self, *error):
         from .. import _install
 
         self._engine.set_option("record_hook", None)
+        self._take_eager_ones()
         if not self._installed:
             _install.uninstall()
         for event in _logs.events():
@@ -148,6 +151,14 @@ class Session:
                 found.calls.append(Call(args, kwargs))
         finally:
             self._busy = False
+
+    def _take_eager_ones(self):
+        """Functions that were called and never recorded, such as generators."""
+        for compiled in dict.fromkeys([*_compiled.live_compiled(), *_compiled.made]):
+            stats = compiled.stats()
+            if stats["eager_calls"] and stats["calls"] > self._before.get(id(compiled), 0):
+                self._by_id.setdefault(id(compiled), Observed(compiled))
+        _compiled.made = self._made
 
     def _note(self, event):
         """Events that name the line where their function begins belong to that one, others to the functions of that name."""

@@ -68,7 +68,8 @@ def measure(observed, call, causes, verdict, progress=lambda text: None, seconds
                 progress(f"{observed.name}: compiling {count_of(len(compiled) + 1)} variant")
                 compiled[name] = engine.Compiled(fn)
                 ways[name] = _caller(compiled[name], program.args)
-                timing.warm(ways[name], (compiled[name],), most=40)
+                if not _runs(ways[name], compiled[name], name):
+                    del ways[name]
         progress(f"{observed.name}: measuring")
         with config.patch(step_aside=config.step_aside and _is_aside(observed)):  # a comparison with eager calls that has not ended is no part of a call
             times = timing.turns(ways, seconds * len(ways)) if ways else {}
@@ -81,9 +82,21 @@ def measure(observed, call, causes, verdict, progress=lambda text: None, seconds
         verdict.spread = max(times["eager"].spread, times["compiled"].spread)
     if program is not None:
         _fill_all(known, effects if may_run else (), times, verdict, guards, alone)
+        _fill_modelled([pair for number, pair in enumerate(known[:MOST]) if number not in times], dump, verdict)
     elif known:
         progress(f"{observed.name}: measuring what a graph break costs on this machine")
         _fill_modelled(known, dump, verdict)
+
+
+def _runs(way, compiled, name):
+    """A check that fails on these tensors, and is caught where the program makes it, raises where it is bridged."""
+    try:
+        timing.warm(way, (compiled,), most=40)
+    except Exception:
+        if name in ("base", "without effects"):
+            raise
+        return False
+    return True
 
 
 def _fill_modelled(known, dump, verdict):
@@ -104,6 +117,28 @@ def fill_eager(causes, verdict, calls):
             cause.price_us, cause.how = longer * cause.count / calls, "modelled"
             cause.share = cause.price_us / (verdict.compiled * 1e6 + cause.price_us)
             cause.notes.append(f"on average over {calls} calls: {cause.count} of them took {longer:.0f} us longer each")
+
+
+def fill_recompiles(causes, events, calls):
+    """What recording and compiling anew took, spread over the calls that the program made: no share of a call that comes later."""
+    entries = {event["entry"]: event for event in events if event["event"] == "record" and "entry" in event}
+    for cause in causes:
+        made = [entries[number] for number in cause.entries if number in entries]
+        took = sum(event["record_ns"] for event in made) + sum(event["compile_ns"] for event in events if event["event"] == "lower" and event["entry"] in cause.entries)
+        if made and calls:
+            cause.price_us, cause.how = took / 1e3 / calls, "measured"
+            cause.notes.insert(0, f"recording and compiling anew took {took / 1e6:.1f} ms in this run of {calls} calls; calls that come later do not pay for it")
+
+
+def say_why(causes, verdict):
+    """Each cause without a price says why it has none."""
+    reasons = {"partial": "what runs eagerly behind it has no compiled form to be compared with", "steps": "the same tensor calls could not be timed compiled",
+               "recompile": "what the recording took is not known any more", "effect": "its line could not be timed",
+               "eager": "no call ran compiled that eager ones could be compared with" if not verdict.speedup else "compiled calls are no faster than eager ones"}
+    for cause in causes:
+        if cause.price_us is None:
+            reasons["break"] = f"only the {MOST} most frequent ones are priced" if sum(one.kind == "break" for one in causes) > MOST else "the call that was measured does not come by it"
+            cause.unpriced = verdict.note.partition("not measured: ")[2] or reasons[cause.kind]
 
 
 def count_of(number):
@@ -147,18 +182,19 @@ def _variants(program, known, effects):
 def _fill_all(known, effects, times, verdict, guards, alone):
     base = times["base"].typical
     total = verdict.compiled or base
-    every = "all" if "all" in times else 0 if known else "base"
+    every = next(name for name in ("all", 0, "base") if name in times and (name != 0 or len(known) == 1))
     # What the call takes beyond its tensor calls. It cannot be less than nothing: then the program was disturbed, and with it the prices.
     rest = max(0.0, total - base)
     scale = 1.0
     if known and total < base and base > times[every].typical:
         scale = max(0.0, total - times[every].typical) / (base - times[every].typical)
     for number, (cause, _) in enumerate(known[:MOST]):
-        _fill(cause, times, number, scale)
+        if number in times:
+            _fill(cause, times, number, scale)
     spread = timing.difference(times, "compiled", "base")[1] if "compiled" in times else 0.0
     feeding = max(0.0, scale * timing.difference(times, "base", "without effects")[0]) if "without effects" in times else 0.0
     verdict.rest = _share_rest([cause for cause, _ in known if cause.how == "modelled"], effects, max(0.0, rest - guards), spread, alone, feeding)
-    if verdict.compiled and known:
+    if verdict.compiled and known and every != "base":
         beyond = sum(cause.price_us for cause, _ in known if cause.how == "modelled") * 1e-6
         verdict.without_breaks = total - scale * (base - times[every].typical) if not beyond else max(0.0, min(total - beyond, times[every].typical + rest))
     for cause in (*(cause for cause, _ in known), *effects):

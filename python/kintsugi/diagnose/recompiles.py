@@ -52,6 +52,7 @@ def of_function(observed, dumps):
         else:
             cause = found[key] = _cause(observed, name, fact, dim, _change(failure, name))
         cause.notes.append(note)
+        cause.entries += [later["entry"] for later in observed.events if later["event"] == "record" and "entry" in later and later["seq"] > event["seq"]][:1]
         change = _change(failure, name)
         cause.changes.append(change)
         hint = _REMEDIES.get(_kind(name, fact, dim, change)[0])

@@ -138,6 +138,8 @@ def cause_lines(number, cause, everything=False):
     if cause.explanation:
         yield f"   {cause.explanation}", ""
     yield from _fix(cause, everything)
+    if cause.unpriced:
+        yield f"   no price: {cause.unpriced}", "dim"
     for note in cause.notes[:None if everything else 3]:
         yield f"   {note}", "dim"
     if cause.id:

@@ -136,6 +136,8 @@ def _cause(ident, cause):
     if cause.patch is None and cause.hints:
         parts.append("<ul>" + "".join(f"<li>{esc(hint)}</li>" for hint in cause.hints) + "</ul>")
     parts += [_sides(ident, cause), _changes(cause)]
+    if cause.unpriced:
+        parts.append(f"<p class=\"soft\">No price: {esc(cause.unpriced)}</p>")
     if cause.notes and not cause.changes:
         parts.append("<ul class=\"soft\">" + "".join(f"<li>{esc(note)}</li>" for note in cause.notes) + "</ul>")
     if cause.id:
