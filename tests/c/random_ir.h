@@ -1,14 +1,19 @@
 /* Random tensor programs: every class of primitive, over small shapes that broadcast, permute, reshape and reduce in all
- * directions. The same seed gives the same program.
+ * directions. The same seed gives the same program. Sizes are symbols of which each has one value in a program: the same program over other sizes is made by
+ * other values for them (random_ir_of).
  */
 #ifndef KIN_TESTS_RANDOM_IR_H
 #define KIN_TESTS_RANDOM_IR_H
 
 #include "run_program.h"
 
+enum { RANDOM_SYMBOLS = 10 };
+static const int64_t usual_sizes[RANDOM_SYMBOLS] = {1, 2, 3, 4, 5, 8, 16, 17, 33, 64};
+
 typedef struct {
     kin_ir *p;
     run_random r;
+    const int64_t *symbols;
     kin_irn values[128];
     unsigned n, inputs;
 } maker;
@@ -16,7 +21,8 @@ typedef struct {
 static inline unsigned
 pick(maker *m, unsigned below)
 {
-    return (unsigned)(run_next(&m->r) % below);
+    unsigned drawn = (unsigned)run_next(&m->r);
+    return below == 0 ? 0 : drawn % below; /* of the places in an empty dim there is none */
 }
 
 static inline kin_irn
@@ -42,11 +48,10 @@ any_value(maker *m)
 static inline kin_irn
 new_input(maker *m, kin_dtype dtype)
 {
-    static const int64_t some[] = {1, 2, 3, 4, 5, 8, 16, 17, 33, 64};
     int64_t sizes[4];
     unsigned ndim = pick(m, 4);
-    for (int64_t d = 0, room = 4000; d < ndim; room /= sizes[d++])
-        for (sizes[d] = some[pick(m, 10)]; sizes[d] > room;)
+    for (int64_t d = 0, room = 4000; d < ndim; room /= sizes[d] ? sizes[d] : 1, d++)
+        for (sizes[d] = m->symbols[pick(m, RANDOM_SYMBOLS)]; sizes[d] > room;)
             sizes[d] /= 2;
     kin_irn n = kin_ir_input(m->p, m->inputs++, dtype, ndim, sizes);
     if (ndim == 2 && pick(m, 3) == 0)
@@ -143,7 +148,7 @@ make_index(maker *m, kin_irn a)
 {
     int64_t map[KIN_IR_MAX_DIMS], sizes[KIN_IR_MAX_DIMS];
     unsigned ndim = node_at(m, a)->ndim, dim;
-    if (ndim == 0)
+    if (ndim == 0 || kin_ir_numel(m->p, a) == 0)
         return 0;
     dim = pick(m, ndim);
     memcpy(sizes, kin_ir_sizes(m->p, a), ndim * sizeof *sizes);
@@ -164,7 +169,7 @@ make_scatter(maker *m, kin_irn a)
     int64_t map[KIN_IR_MAX_DIMS], sizes[KIN_IR_MAX_DIMS];
     unsigned ndim = node_at(m, a)->ndim, dim;
     kin_dtype t = node_at(m, a)->dtype;
-    if (ndim == 0)
+    if (ndim == 0 || kin_ir_numel(m->p, a) == 0)
         return 0;
     dim = pick(m, ndim);
     memcpy(sizes, kin_ir_sizes(m->p, a), ndim * sizeof *sizes);
@@ -199,7 +204,7 @@ make_view(maker *m)
     case 1: return make_reshape(m, a);
     case 2:
         for (unsigned d = 0; d < ndim; d++) {
-            bool back = pick(m, 4) == 0;
+            bool back = pick(m, 4) == 0 && z[d] > 0;
             int64_t step = 1 + pick(m, 2), start = pick(m, (unsigned)z[d]);
             int64_t room = back ? start + 1 : z[d] - start;
             x[d] = start;
@@ -239,7 +244,7 @@ make_reduce(maker *m)
     for (unsigned d = 0; d < ndim; d++)
         if (pick(m, 2))
             dims[n++] = d;
-    if (n == 0)
+    if (n == 0 || kin_ir_numel(m->p, a) == 0) /* which has no code: it runs as steps */
         return 0;
     if (pick(m, 6) == 0)
         return kin_ir_scan(m->p, t == KIN_BOOL || is_float_value(m, a) ? KIN_IR_CUMMAX : KIN_IR_CUMSUM, a, (unsigned)dims[0]);
@@ -256,10 +261,10 @@ make_reduce(maker *m)
 }
 
 static inline kin_ir *
-random_ir(uint64_t seed)
+random_ir_of(uint64_t seed, const int64_t symbols[RANDOM_SYMBOLS])
 {
     static const kin_dtype dtypes[] = {KIN_F32, KIN_F32, KIN_F32, KIN_I32, KIN_I64, KIN_F64, KIN_BOOL};
-    maker m = {.p = kin_ir_new(), .r = {seed * 1000003 + 5}};
+    maker m = {.p = kin_ir_new(), .r = {seed * 1000003 + 5}, .symbols = symbols};
     unsigned inputs = 1 + pick(&m, 3), steps = 2 + pick(&m, 14);
     for (unsigned i = 0; i < inputs; i++)
         (void)new_input(&m, dtypes[i ? pick(&m, 7) : 0]);
@@ -271,6 +276,12 @@ random_ir(uint64_t seed)
     for (unsigned i = 0; i < pick(&m, 3); i++)
         kin_ir_output(m.p, any_value(&m), NULL);
     return m.p;
+}
+
+static inline kin_ir *
+random_ir(uint64_t seed)
+{
+    return random_ir_of(seed, usual_sizes);
 }
 
 #endif

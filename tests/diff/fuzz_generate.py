@@ -10,6 +10,7 @@ programs, and no function is asked where it jumps.
 """
 import dataclasses
 import random
+import re
 
 
 @dataclasses.dataclass
@@ -42,8 +43,13 @@ class Program:
     body: list       # Stmt: body of f
     changes: list    # (call, text)
     rows: list       # per call: the argument tuple as text
+    sizes: list = ()  # per call: the length of all tensors; (): 4 everywhere
 
     def source(self):
+        text = self.source_of_four()
+        return with_sizes(text, self.sizes) if self.sizes else text
+
+    def source_of_four(self):
         out = HEAD.splitlines()
         for stmt in self.top:
             stmt.render(0, out)
@@ -55,6 +61,24 @@ class Program:
                 "def f(x, y, n, w, flag, items, table, obj):", "    global " + ", ".join(GLOBALS)]
         render_block(self.body, 1, out)
         return "\n".join(out) + "\n"
+
+
+# What a program with tensors of four elements says, and what it says with a length that is another one in each call: read from an argument, or from N.
+ANY_SIZE = ((r"torch\.(ones|rand)\(4\)", r"torch.\1({n})"), (r"torch\.full\(\(4,\)", "torch.full(({n},)"), (r"\.view\(2, 2\)", ".view(2, -1)"),
+            (r"\.reshape\(4\)", ".reshape(-1)"), (r"\[torch\.tensor\(\[3, 1, 0, 2\]\)\]", "[torch.arange({n} - 1, -1, -1)]"), (r"\bT\(([^()]*), 4\)", r"T(\1, N)"))
+LENGTHS = (4, 6, 2, 8, 1, 0, 10, 3, 16, 40)
+
+
+def with_sizes(text, sizes):
+    """The source with other sizes: N, tensors of the module and arguments have sizes[i] elements in call i."""
+    head, f = text.split("\n@case(", 1)
+    for pattern, other in ANY_SIZE:
+        head = re.sub(pattern, other.replace("{n}", "N"), head)
+        f = re.sub(pattern, other.replace("{n}", "x.shape[0]"), f)
+    head = head.replace("\nG0 = 2\n", f"\nSIZES = {list(sizes)}\nN = SIZES[0]\nG0 = 2\n", 1)
+    changed = f"    global N, {', '.join(GLOBALS)}\n    if N != SIZES[i]:\n        N = SIZES[i]\n        GT, OBJ.t = T(50, N), T(61, N)"
+    head = head.replace("def mutate(i, s):\n    global " + ", ".join(GLOBALS), "def mutate(i, s):\n" + changed, 1)
+    return head + "\n@case(" + f
 
 
 HEAD = '''"""Made by fuzz_generate.py."""
@@ -446,8 +470,8 @@ def make_row(r, i, previous):
     return text, (n, w, flag, items, table)
 
 
-def generate(seed):
-    """The program of a seed; the same on every machine."""
+def generate(seed, sizes=False):
+    """The program of a seed; the same on every machine. sizes: tensors have another length in most calls, and there are more of them."""
     r = random.Random(seed)
     maker = Maker(r)
     top, kinds = [], []
@@ -466,4 +490,8 @@ def generate(seed):
     for i in range(calls):
         text, previous = make_row(r, i, previous)
         rows.append(text)
-    return Program(seed, top, body, make_changes(r, calls, kinds), rows)
+    program = Program(seed, top, body, make_changes(r, calls, kinds), rows)
+    if sizes:
+        program.rows = rows + rows[::-1]
+        program.sizes = [r.choice(LENGTHS) for _ in program.rows]
+    return program

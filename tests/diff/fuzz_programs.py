@@ -3,6 +3,7 @@
     python tests/diff/fuzz_programs.py --seed 100 --count 500      seeds 100..599, stops at the first failure
     python tests/diff/fuzz_programs.py --seed 137 --show           prints the program of a seed and what it does
     python tests/diff/fuzz_programs.py --seed 137 --no-shrink --every-k
+    python tests/diff/fuzz_programs.py --seed 100 --count 500 --sizes     with sizes that vary from call to call
 
 Every check runs in a forked child, so that a crash or a hang of the engine is a finding, not the end of the run.
 """
@@ -166,6 +167,7 @@ def main(argv=None):
     parser.add_argument("--count", type=int, default=1)
     parser.add_argument("--engine", default=os.environ.get("KIN_ENGINE", "kintsugi"),
                         help="kintsugi (without kernels, every bit as in eager), kintsugi_kernels (last digits may differ)")
+    parser.add_argument("--sizes", action="store_true", help="tensors have another length in most calls, 0 and 1 included")
     parser.add_argument("--show", action="store_true", help="print each program")
     parser.add_argument("--every-k", action="store_true", help=f"also force exits before steps 0..{MAX_EXITS}")
     parser.add_argument("--no-shrink", action="store_true")
@@ -176,7 +178,7 @@ def main(argv=None):
     exits = range(MAX_EXITS) if options.every_k else ()
     failures = 0
     for seed in range(options.seed, options.seed + options.count):
-        program = generate(seed)
+        program = generate(seed, options.sizes)
         if options.show:
             print(program.source())
             print(describe(program))

@@ -20,6 +20,22 @@ def test_program(engine, seed):
         pytest.fail(f"python tests/diff/fuzz_programs.py --seed {seed} --show\n" + "\n".join(found[:6]), pytrace=False)
 
 
+@pytest.mark.parametrize("seed", range(FIRST, FIRST + COUNT // 2))
+def test_program_over_sizes(engine, seed):
+    found = fuzz_programs.check(generate(seed, sizes=True), engine, (seed % 13,) if engine.counts else ())
+    if found:
+        pytest.fail(f"python tests/diff/fuzz_programs.py --sizes --seed {seed} --show\n" + "\n".join(found[:6]), pytrace=False)
+
+
+def test_sizes_are_drawn_for_all_tensors():
+    for seed in range(60):
+        program = generate(seed, sizes=True)
+        source = program.source()
+        compile(source, "generated", "exec")
+        assert len(program.sizes) == len(program.rows) >= 10 and len(set(program.sizes)) > 2
+        assert not any(text in source for text in (", 4)", "(4)", "((4,)", "[3, 1, 0, 2]", "view(2, 2)")), seed
+
+
 def test_same_seed_same_program():
     assert generate(7).source() == generate(7).source()
     assert generate(7).source() != generate(8).source()

@@ -389,3 +389,26 @@ def test_sizes_of_other_arguments_are_open_as_well():
         args = torch.rand(2, 3), torch.rand(4 + step, 3), torch.rand(length)
         torch.testing.assert_close(compiled(*args), fn(*args))
     assert compiled.stats()["recordings"] == 2
+
+
+def test_effects_wait_for_calls_that_raise_at_some_sizes():
+    """Calls are deferred over an effect only where they are known not to raise: for a size that comes for the first time, a plan is made before the effect runs."""
+    seen = []
+
+    def fn(x, n):
+        y = x.view(2, -1).t().reshape(-1) * 2
+        seen.append(n)
+        return (y + x).tanh()
+
+    compiled = kintsugi.compile(fn, name="effects wait")
+    for n in (4, 6, 8, 12, 16, 10, 7, 20, 9, 1, 22, 6, 7) * 3:
+        x = torch.rand(n)
+        if n % 2 == 0:
+            torch.testing.assert_close(compiled(x, n), fn(x, n))
+            assert seen[-2:] == [n, n]
+            continue
+        before = len(seen)
+        with pytest.raises(RuntimeError, match="shape"):
+            compiled(x, n)
+        assert len(seen) == before, n
+    assert runs(compiled) > 4

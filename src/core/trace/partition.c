@@ -176,6 +176,7 @@ note_roles(finder *f)
         for (uint32_t i = subgraph->first; i <= subgraph->last; i++) {
             bool in_order = runs_in_order(f->subgraphs, t, i);
             subgraph->deferred = subgraph->deferred || in_order;
+            subgraph->shows = subgraph->shows || (in_order && subgraph->role[i - subgraph->first] == KIN_ROLE_OBSERVABLE);
             subgraph->hides_writes = subgraph->hides_writes && !(in_order && kin_partition_sees_memory(&f->p, &t->steps.at[i]));
         }
         subgraph->plain = subgraph->plain && !subgraph->deferred;

@@ -62,6 +62,7 @@ typedef struct kin_subgraph {
     const char *why;
     bool plain;            /* it may run at its first call, on inputs of any kind */
     bool deferred;         /* something runs in order between its calls: it runs at the last one */
+    bool shows;            /* ... from which it can be seen whether the calls before it have raised */
     bool hides_writes;     /* nothing that runs in order between its calls looks at memory of tensors: calls that write to some may be deferred, too */
     uint32_t nearly;       /* so many inputs are there at its first call: in[order[0]], ... */
     uint32_t *order;       /* numbers of inputs as they come into being */

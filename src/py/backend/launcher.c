@@ -202,9 +202,10 @@ run_backend(kin_launcher *base, kin_entry *v, const kin_subgraph *subgraph, PyOb
 }
 
 static void *
-choose_backend(kin_launcher *base, const kin_subgraph *subgraph, PyObject *const *in, void *had, bool *learn)
+choose_backend(kin_launcher *base, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in, void *had, bool *learn)
 {
     backend_launcher *self = (backend_launcher *)base;
+    (void)v;
     *learn = false;
     if (kin_modes_active() || kin_ambient_special())
         return NULL;

@@ -144,8 +144,21 @@ is_like_before(const kernel_launcher *self, const kin_subgraph *subgraph, PyObje
     return true;
 }
 
+/* For sizes that no version fits yet. Whether the calls raise for them shows when a plan is made, which has to be before anything that must not run then. */
 static void *
-choose_kernels(kin_launcher *base, const kin_subgraph *subgraph, PyObject *const *in, void *had, bool *learn)
+choose_for_sizes(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in)
+{
+    if (!subgraph->shows)
+        return self;
+    bool held = kin_signals_hold();
+    launch_version *version = subgraph->nearly == subgraph->nin ? find_version(self, v, subgraph, in) : NULL;
+    if (held)
+        kin_signals_release();
+    return version != NULL && version->code != NULL && !version->again ? version : NULL;
+}
+
+static void *
+choose_kernels(kin_launcher *base, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in, void *had, bool *learn)
 {
     kernel_launcher *self = (kernel_launcher *)base;
     *learn = false;
@@ -170,8 +183,9 @@ choose_kernels(kin_launcher *base, const kin_subgraph *subgraph, PyObject *const
             return version;
         refused = refused || !(version->again || version->retired || launch_is_due(version) || (version->ticket != NULL && launch_ticket_done(version->ticket)));
     }
-    if (!refused && had == NULL && decides_late(self) && is_like_before(self, subgraph, in))
-        return self;
+    void *found = !refused && had == NULL && decides_late(self) && is_like_before(self, subgraph, in) ? choose_for_sizes(self, v, subgraph, in) : NULL;
+    if (found != NULL)
+        return found;
     self->surprised = had != NULL;
     *learn = *learn && !refused;
     if (*learn)

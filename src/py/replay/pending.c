@@ -50,7 +50,7 @@ kin_pending_begin(kin_run *r, const kin_subgraph *subgraph)
     if (r->built_sunk && subgraph->changes_sunk)
         return;
     if (take_inputs(r, subgraph, subgraph->nearly, &in))
-        r->chosen = subgraph->launcher->choose(subgraph->launcher, subgraph, in.values, NULL, &learn);
+        r->chosen = subgraph->launcher->choose(subgraph->launcher, r->v, subgraph, in.values, NULL, &learn);
     else
         r->chosen = NULL;
     drop_inputs(&in);
@@ -79,7 +79,7 @@ arrive(kin_run *r, uint32_t step)
     inputs in;
     bool learn;
     r->chosen = take_inputs(r, subgraph, r->narrived, &in)
-                    ? subgraph->launcher->choose(subgraph->launcher, subgraph, in.values, r->chosen, &learn) : NULL;
+                    ? subgraph->launcher->choose(subgraph->launcher, r->v, subgraph, in.values, r->chosen, &learn) : NULL;
     drop_inputs(&in);
     return r->chosen != NULL;
 }
