@@ -7,7 +7,8 @@
 # KIN_FUZZ_SEED   the first one (default 1000)
 # KIN_FUZZ_KINDS   programs over all kinds of tensors (default 150, with CI=true 1000)
 # KIN_FUZZ_TRAINING  random programs that train, half of them with kernels (default 200, with CI=true 2000)
-# KIN_FUZZ_SIZES  random tensor programs, each over fourteen pairs of sizes, 0 and 1 included (default 100, with CI=true 3000)
+# KIN_FUZZ_SIZES  random programs over sizes that vary, 0 and 1 included (default 100, with CI=true 3000): two thirds are tensor programs, each over
+#                 fourteen pairs of sizes, the others Python programs, half of them with kernels
 # KIN_FUZZ_KERNELS  random tensor programs, compiled, under the sanitizers (default 300, with CI=true 5000)
 #
 # Recording and replay are compared with eager bit by bit, without kernels (tests/conftest.py). With kernels, a share of the same runs
@@ -67,9 +68,12 @@ fuzz_kernels() {
 
 # Sizes that vary: random programs, and the quick shares of the benchmarks (results, compilations and recordings; no times).
 fuzz_sizes() {
-    local half=$((sizes / 2)) status=0
-    KINTSUGI_KERNELS=1 "$python" tests/kernels/fuzz_sizes.py --seed "$seed" --count "$half" &
-    KINTSUGI_KERNELS=1 "$python" tests/kernels/fuzz_sizes.py --seed $((seed + half)) --count $((sizes - half)) || status=1
+    local third=$((sizes / 3)) sixth=$((sizes / 6)) status=0
+    KINTSUGI_KERNELS=1 "$python" tests/kernels/fuzz_sizes.py --seed "$seed" --count "$third" &
+    KINTSUGI_KERNELS=1 "$python" tests/kernels/fuzz_sizes.py --seed $((seed + third)) --count $((sizes - third - 2 * sixth)) || status=1
+    wait $! || status=1
+    "$python" tests/diff/fuzz_programs.py --sizes --seed "$seed" --count "$sixth" &
+    "$python" tests/diff/fuzz_programs.py --sizes --engine kintsugi_kernels --seed $((seed + sixth)) --count "$sixth" || status=1
     wait $! || status=1
     return $status
 }
@@ -104,7 +108,7 @@ part "$count random programs" fuzz
 part "$training random programs that train" fuzz_training
 part "$kinds programs over kinds of tensors" env KINTSUGI_STEP_ASIDE=0 "$python" tests/diff/fuzz_tensor_kinds.py --seed "$seed" --count "$kinds"
 part "$kernels random tensor programs" fuzz_kernels
-part "$sizes random tensor programs over varying sizes" fuzz_sizes
+part "$sizes random programs over varying sizes" fuzz_sizes
 [ "${CI:-}" != true ] || part "benchmarks of varying sizes" bench_sizes
 part "with kernels" with_kernels
 [ ${#failed[@]} -eq 0 ] || printf 'FAILED before pytest: %s\n' "${failed[@]}"
