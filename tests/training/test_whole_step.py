@@ -306,3 +306,36 @@ def test_clipping_gradients_that_share_memory():
             clip()
         both.append(p.grad)
     torch.testing.assert_close(*both)
+
+
+def test_gradient_scaler_with_clipping():
+    """Its dicts have devices as keys, new ones in each step; whether the optimizer runs is decided by a number that is read for it."""
+    def train(wrap):
+        torch.manual_seed(0)
+        model = nn.Linear(6, 3)
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        scaler = torch.amp.GradScaler("cpu", init_scale=8.0, growth_interval=3)
+
+        @wrap
+        def step(x):
+            optimizer.zero_grad()
+            loss = model(x).square().mean()
+            scaler.scale(loss).backward()
+            scaler.unscale_(optimizer)
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+            scaler.step(optimizer)
+            scaler.update()
+            return loss.detach()
+        found = []
+        for i in range(14):
+            x = torch.randn(4, 6)
+            found += [step(x * float("inf") if i in (5, 9) else x).nan_to_num(), scaler.get_scale(), *(p.detach().clone() for p in model.parameters())]
+        return found, step
+
+    eager, _ = train(lambda f: f)
+    ours, step = train(kintsugi.compile)
+    torch.testing.assert_close(ours, eager, rtol=1e-4, atol=1e-6)
+    stats = kintsugi.stats(step)
+    assert stats["recordings"] == 1 and stats["bail_outs"] <= 4 and stats["compiled_calls"] >= 6, stats
+    (reason,) = {str(r).split("\n")[0] for r in kintsugi.explain(step, torch.randn(4, 6)).break_reasons}
+    assert "Tensor.item()" in reason

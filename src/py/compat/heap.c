@@ -33,6 +33,13 @@ is_scalar(PyTypeObject *type)
            type == &PyBool_Type || type == &PyComplex_Type || type == Py_TYPE(Py_None) || type == Py_TYPE(Py_Ellipsis);
 }
 
+/* Compared by content, in C: there is a new one whenever one is asked for. */
+static bool
+is_device(PyTypeObject *type)
+{
+    return kin_heap_type_is(type, "torch.device");
+}
+
 bool
 kin_heap_key_hash(PyObject *key, Py_hash_t *hash)
 {
@@ -42,7 +49,7 @@ kin_heap_key_hash(PyObject *key, Py_hash_t *hash)
             if (!kin_heap_key_hash(PyTuple_GET_ITEM(key, i), hash))
                 return false;
     }
-    else if (!is_scalar(type) && !is_identity_type(type))
+    else if (!is_scalar(type) && !is_identity_type(type) && !is_device(type))
         return false;
     *hash = type->tp_hash(key);
     return true;
@@ -63,9 +70,9 @@ is_number(PyTypeObject *type)
 }
 
 static bool
-compare_numbers(PyObject *a, PyObject *b)
+compare_in_c(PyObject *a, PyObject *b)
 {
-    PyObject *res = Py_TYPE(a)->tp_richcompare(a, b, Py_EQ); /* C code of builtin numbers: cannot fail */
+    PyObject *res = Py_TYPE(a)->tp_richcompare(a, b, Py_EQ); /* of builtin numbers, of devices: cannot fail */
     bool equal = res == Py_True;
     Py_XDECREF(res);
     return equal;
@@ -75,7 +82,7 @@ compare_numbers(PyObject *a, PyObject *b)
 static bool
 numbers_equal(PyObject *a, PyObject *b)
 {
-    return compare_numbers(a, b) || compare_numbers(b, a);
+    return compare_in_c(a, b) || compare_in_c(b, a);
 }
 
 /* Are two different objects with the same hash equal keys? */
@@ -97,6 +104,11 @@ compare_keys(PyObject *mine, PyObject *theirs)
                    ? KIN_FIND_HIT
                    : KIN_FIND_ABSENT;
     if (is_scalar(a) && is_scalar(b))
+        return KIN_FIND_ABSENT;
+    bool devices[] = {is_device(a), is_device(b)};
+    if (devices[0] && devices[1])
+        return compare_in_c(mine, theirs) ? KIN_FIND_HIT : KIN_FIND_ABSENT;
+    if ((devices[0] && (is_scalar(b) || is_identity_type(b))) || (devices[1] && (is_scalar(a) || is_identity_type(a))))
         return KIN_FIND_ABSENT;
     return KIN_FIND_UNSURE;
 }

@@ -62,10 +62,26 @@ finish_extreme(rec *r, rec_consumer *c)
     return true;
 }
 
+/* One number that data decides (a GradScaler's count of infinities), added to 0. Of several floats the sum is no plain addition from 3.12 on. */
+static bool
+finish_number(rec *r, rec_consumer *c)
+{
+    PyObject *number = c->held[0], *zero = PyLong_FromLong(0);
+    r->info.at[c->items[0]].obj = number;
+    rec_need_type(r, c->items[0]);
+    kin_vid pair[2] = {rec_const(r, zero), c->items[0]};
+    Py_XDECREF(zero);
+    push_result(r, c, rec_step_out(r, KIN_STEP_BINARY, KIN_STEP_PURE, pair, 2));
+    return true;
+}
+
 /* sum() of tensors: the additions it makes are nodes of the graph. */
 static bool
 finish_sum(rec *r, rec_consumer *c)
 {
+    bool number = c->n == 1 && c->call.npos == 1 && rec_data_of(r, c->items[0]) != REC_NO_DATA;
+    if (number && (PyFloat_CheckExact(c->held[0]) || PyLong_CheckExact(c->held[0])))
+        return finish_number(r, c);
     bool tensors = c->n > 0 && c->call.npos <= 2;
     for (uint32_t i = 0; tensors && i < c->n; i++)
         tensors = rec_is_tensor_value(r, c->items[i]);
