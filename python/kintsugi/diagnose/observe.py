@@ -16,6 +16,7 @@ from .. import _api, _compiled, _engine, _logs, _messages
 from .._config import config
 from .._errors import CommandError
 from . import state
+from .causes import USUAL
 
 KEEP_BYTES = 1 << 30  # of arguments that a session copies; larger ones are held as they are
 
@@ -156,7 +157,7 @@ class Session:
         """Functions that were called and never recorded, such as generators."""
         for compiled in dict.fromkeys([*_compiled.live_compiled(), *_compiled.made]):
             stats = compiled.stats()
-            if stats["eager_calls"] and stats["calls"] > self._before.get(id(compiled), 0):
+            if set(stats["eager_calls"]).difference(USUAL) and stats["calls"] > self._before.get(id(compiled), 0):
                 self._by_id.setdefault(id(compiled), Observed(compiled))
         _compiled.made = self._made
 
