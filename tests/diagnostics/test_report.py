@@ -107,6 +107,11 @@ def test_parts_of_a_measured_function(report, tmp_path):
     assert status == 2 and "script.py" in out.err
 
 
+def test_what_a_recompile_took_is_told(report):
+    _, text, _ = report("script.py", programs.RECOMPILES, "--no-measure")
+    assert "recording and compiling anew took" in text and text.count("factor == 2") <= 1, text
+
+
 def test_a_program_that_fails(report):
     """Under fullgraph=True: the page says why, and where."""
     status, text, out = report("script.py", "import torch\n\n\n@torch.compile(fullgraph=True)\ndef f(x):\n    if x.sum() > 0:\n        x = x * 2\n    return x\n\n\nf(torch.ones(3))\n")

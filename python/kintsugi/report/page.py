@@ -138,8 +138,9 @@ def _cause(ident, cause):
     parts += [_sides(ident, cause), _changes(cause)]
     if cause.unpriced:
         parts.append(f"<p class=\"soft\">No price: {esc(cause.unpriced)}</p>")
-    if cause.notes and not cause.changes:
-        parts.append("<ul class=\"soft\">" + "".join(f"<li>{esc(note)}</li>" for note in cause.notes) + "</ul>")
+    notes = cause.notes[:len(cause.notes) - len(cause.changes)]  # the table of changes says the others
+    if notes:
+        parts.append("<ul class=\"soft\">" + "".join(f"<li>{esc(note)}</li>" for note in notes) + "</ul>")
     if cause.id:
         link = f" · <a href=\"{esc(cause.page)}\">PyTorch's page</a>" if cause.page else ""
         own = f" · <a href=\"{esc(cause.own_page)}\">its page</a>" if cause.own_page else ""
