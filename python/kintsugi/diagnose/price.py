@@ -137,7 +137,8 @@ def say_why(causes, verdict):
                "eager": "no call ran compiled that eager ones could be compared with" if not verdict.speedup else "compiled calls are no faster than eager ones"}
     for cause in causes:
         if cause.price_us is None:
-            reasons["break"] = f"only the {MOST} most frequent ones are priced" if sum(one.kind == "break" for one in causes) > MOST else "the call that was measured does not come by it"
+            reasons["break"] = (f"only the {MOST} most frequent ones are priced" if sum(one.kind == "break" for one in causes) > MOST
+                                else reasons["partial"] if any(one.kind == "partial" for one in causes) else "the call that was measured does not come by it")
             cause.unpriced = verdict.note.partition("not measured: ")[2] or reasons[cause.kind]
 
 
