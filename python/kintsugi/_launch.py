@@ -1,7 +1,7 @@
 """Graphs compiled by a custom backend, as replay launches them.
 
-The engine asks `make_subgraph` for a callable for every graph of a new recording (a graph comes in several pieces where something that
-cannot wait for its end stands between its calls). A backend is a function (gm, example_inputs); it gets
+The engine asks `make_subgraph` for a callable for every graph of a new recording (what stands between its calls waits for its end or runs with its
+results; a graph comes in pieces only where something may run the program's code, or change what later calls work on). A backend is a function (gm, example_inputs); it gets
 a torch.fx.GraphModule and real tensors: the ones of the recorded call, or zeros of the same kind where those are gone
 (results of earlier graphs). It is called again when the metadata of the inputs changes, up to eight times per graph; sizes that
 the recording leaves open are symbols (_symbols.py), so that one call serves them all.
@@ -31,8 +31,33 @@ _ALL = "all"
 _NOTHING = object()
 _without_overrides = torch._C.DisableTorchFunctionSubclass
 _len_function_modes = torch._C._len_torch_function_stack
-_set_grad_enabled = torch._C._set_grad_enabled
 _len_dispatch_modes = torch._C._len_torch_dispatch_stack
+
+
+def keep_settings(_):
+    """Whoever closes it puts the settings back."""
+    stack = contextlib.ExitStack()
+    stack.enter_context(_settings())
+    stack.callback(torch.clear_autocast_cache)
+    return stack
+
+
+_DEVICES = ("cpu", "cuda")
+
+
+@contextlib.contextmanager
+def _settings():
+    """The settings that a graph may switch are behind it as they were: the program's own steps switch them where they stand."""
+    grad, cache = torch.is_grad_enabled(), torch.is_autocast_cache_enabled()
+    casts = [(device, torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)) for device in _DEVICES]
+    try:
+        yield
+    finally:
+        torch._C._set_grad_enabled(grad)
+        torch.set_autocast_cache_enabled(cache)
+        for device, on, dtype in casts:
+            torch.set_autocast_enabled(device, on)
+            torch.set_autocast_dtype(device, dtype)
 
 
 def make_subgraph(backend, graph, examples, numbers, dynamic, name, entry, number):
@@ -73,7 +98,7 @@ class Subgraph:
     """One graph: what the backend made of it, by the metadata of its inputs. Answers None to be run step by step."""
 
     __slots__ = ("backend", "graph", "numbers", "entries", "inputs", "gm", "name", "entry", "number", "count", "pure", "made", "nmade",
-                 "classes", "by_torch", "sizes", "dynamic", "waiting", "shapes", "grad", "nested")
+                 "classes", "by_torch", "sizes", "dynamic", "waiting", "shapes", "switches", "nested")
 
     def __init__(self, backend, graph, numbers, dynamic, name, entry, number):
         self.backend, self.name = backend, name
@@ -89,8 +114,7 @@ class Subgraph:
         classes = {node["vid"]: node["class"] for node in graph["nodes"] if node["class"] is not None}
         self.by_torch = any(map(_is_handled_by_torch, classes.values()))
         self.classes = [(i, classes[vid]) for i, vid in enumerate(graph["outputs"]) if vid in classes]
-        switches = [node["args"][0] for node in graph["nodes"] if node["callable"] is _set_grad_enabled]
-        self.grad = switches[-1] if switches else None  # what it leaves gradients switched to
+        self.switches = any(node["switches"] for node in graph["nodes"])
         self.made = {}
         self.nmade = 0
         self.sizes = _symbols.OpenSizes(self.entries, dynamic)
@@ -101,15 +125,10 @@ class Subgraph:
     def __call__(self, *inputs):
         if _len_function_modes() or _len_dispatch_modes():
             return None
-        if self.grad is None:
+        if not self.switches:
             return self._run(inputs)
-        leaves = torch.is_grad_enabled()
-        try:
-            made = self._run(inputs)
-            leaves = leaves if made is None else self.grad
-        finally:
-            _set_grad_enabled(leaves)
-        return made
+        with _settings():
+            return self._run(inputs)
 
     def _run(self, inputs):
         key = self._key(inputs)
@@ -205,7 +224,7 @@ class Subgraph:
             self.note("the functions of its operators were recorded for other sizes")
             return None
         self.nmade += 1
-        with torch.set_grad_enabled(torch.is_grad_enabled()):  # who runs the graph's nodes may leave gradients switched
+        with _settings():  # who runs the graph's nodes may leave them switched
             return self._compile(inputs)
 
     def _compile(self, inputs):
@@ -446,7 +465,7 @@ def only_compute(graphs):
 
 def _changes_something(node):
     """Could running the call twice differ from running it once? In doubt, yes."""
-    if node["callable"] in _ASSERTIONS or node["callable"] is _set_grad_enabled:
+    if node["callable"] in _ASSERTIONS or node["switches"]:
         return False
     name = node["target"].rpartition(".")[2] if node["op"] != "operator" else ""
     known = getattr(node["callable"], "__name__", name)

@@ -5,8 +5,13 @@ import types
 
 import torch
 import torch.fx
+from torch.autograd.grad_mode import _enter_inference_mode, _exit_inference_mode
 
 from . import _operators, _symbols
+
+
+_Guard = torch._C._InferenceMode
+_enter_guard, _exit_guard = (getattr(method, "__func__", method) for method in (_Guard.__enter__, _Guard.__exit__))
 
 
 class ConversionError(RuntimeError):
@@ -56,6 +61,7 @@ class _Converter:
         self.graph = torch.fx.Graph()
         self.values = {}
         self.constants = {}
+        self.inference = {}  # vid of the guard: the node that entered inference mode and that none has left
 
     def convert(self):
         for i, entry in enumerate(_symbols.leaves(self.source, self.numbers)):
@@ -67,6 +73,8 @@ class _Converter:
                 self.values[entry["vid"]] = node
         for entry in self.source["nodes"]:
             self.values[entry["vid"]] = self.add(entry)
+        for entered in self.inference.values():
+            self.graph.call_function(_exit_inference_mode, (entered,))
         self.graph.output(tuple(self.value({"vid": vid}) for vid in self.source["outputs"]))
         module = torch.fx.GraphModule(self.root, self.graph, class_name="GraphModule")
         module.meta["kintsugi_code"] = self.source["code"]
@@ -96,7 +104,19 @@ class _Converter:
             return found if found is not None else self.graph.call_method("size", (self.values[tensor], imm))
         return self.graph.call_function(_symbols.operator_of(kind, imm), tuple(map(self.value, operands)))
 
+    def switch_inference(self, entry, args):
+        """The guard of inference mode: what it is told, the node that enters, the node that leaves."""
+        if entry["callable"] is _Guard:
+            return args[0]
+        vid = entry["args"][0]["vid"]
+        if entry["callable"] is _enter_guard:
+            self.inference[vid] = self.graph.call_function(_enter_inference_mode, (self.values[vid],))
+            return self.inference[vid]
+        return self.graph.call_function(_exit_inference_mode, (self.inference.pop(vid),))
+
     def add(self, entry):
+        if entry["switches"] and entry["callable"] in (_Guard, _enter_guard, _exit_guard):
+            return self.switch_inference(entry, [self.value(arg) for arg in entry["args"]])
         args = tuple(self.value(arg) for arg in _spread(entry))
         kwargs = {name: self.value(arg) for name, arg in entry["kwargs"].items()}
         if entry["callable"] is DEFAULT_OVERRIDE:

@@ -6,7 +6,8 @@
  *     y = call torch f x  a step: its kind, flags, effects, `imm:2`, `ref:name`, and operands (`-` is vid 0)
  *
  * The trace ends with a RETURN of its own. The answer has a line per subgraph: the roles of its steps from first to last, C call,
- * D deferred, T test, I in order, O in order and observable, s sunk; then `plain` or `hides` where it is so, and why it ended.
+ * D deferred, T test, I in order, O in order and observable, s sunk; then `at 3` where it runs before that step, `plain` or `hides` where it is so, and
+ * why it ended.
  */
 #include "core/trace/effects.h"
 #include "core/trace/partition.h"
@@ -163,6 +164,8 @@ describe(const kin_subgraph *g, char *out, size_t size)
     for (uint32_t i = g->first; i <= g->last && n + 2 < size; i++)
         out[n++] = t.steps.at[i].flags & KIN_STEP_SUNK ? 's' : letters[g->role[i - g->first]];
     out[n] = 0;
+    if (g->at != 0)
+        n += (size_t)snprintf(out + n, size - n, " at %u", g->at);
     snprintf(out + n, size - n, "%s%s%s%s\n", g->plain ? " plain" : "", g->deferred && g->hides_writes ? " hides" : "", g->why ? " | " : "", g->why ? g->why : "");
 }
 
@@ -199,6 +202,7 @@ partition(const char *text, unsigned how)
 }
 
 #define WIDE(text) partition("f = const code\nx = tensor\n" text, KIN_SUBGRAPHS_WIDE)
+#define EVERY(text) partition("f = const code\nx = tensor\n" text, KIN_SUBGRAPHS_WIDE | KIN_SUBGRAPHS_EVERY)
 #define PLAIN(text) partition("f = const code\nx = tensor\n" text, KIN_SUBGRAPHS_PLAIN)
 #define FIRST "a = call torch f x\n"
 #define LAST "b = call torch f x\n"
@@ -317,9 +321,34 @@ test_own_objects(void)
     CHECK_STR(WIDE("c = const class\no = object pure c\n" FIRST "setattr mutates ref:h o a\n" LAST "d = call opaque effect f o\n"), "CDC | it may run arbitrary Python code\n");
 }
 
+/* For backends: the calls run before a step that wants a result, and later ones with them if what they take is there by then. */
+static void
+test_early(void)
+{
+    CHECK_STR(EVERY("l = local\n" FIRST "list_append mutates l a\nb = call torch f a\n"), "CIC at 2 | the recording ends\n");
+    CHECK_STR(EVERY("l = local\n" FIRST "list_append mutates l a\nb = call torch f l\n"), "C plain | one of its inputs is modified between the calls\nC plain | the recording ends\n");
+    CHECK_STR(EVERY(FIRST "n = truth a\nb = call torch f n\n"), "C plain | one of its inputs is modified between the calls\nC plain | the recording ends\n");
+    CHECK_STR(EVERY(FIRST "n = truth a\nb = call torch f a\np = tuple pure b x\nc = call torch f p\n"), "CICDC at 2 | the recording ends\n");
+    CHECK_STR(EVERY(FIRST "n = truth a\ncheck imm:2 a\ncheck imm:0 n\n" LAST), "CITIC at 2 | the recording ends\n");
+    CHECK_STR(EVERY(FIRST "o = call opaque effect f a\n" LAST), "C plain | it may run arbitrary Python code\nC plain | the recording ends\n");
+    CHECK_STR(EVERY("o = local\n" FIRST "n = binary raises o o\nm = len n\n" LAST), "CIIC at 2 | the recording ends\n");
+}
+
+/* Settings are switched in the graph and in order. */
+static void
+test_switches(void)
+{
+    CHECK_STR(EVERY("on = const true\ng = const code\n" FIRST "n = call torch effect settings stores g on\n" LAST), "CIC at 2 | the recording ends\n");
+    CHECK_STR(EVERY("on = local\ng = const code\n" FIRST "n = call torch effect settings stores g on\n" LAST),
+              "C plain | it may run arbitrary Python code\nC plain | the recording ends\n");
+    CHECK_STR(EVERY("on = const true\ng = const code\nn = call torch effect settings stores g on\n" LAST), "C plain | the recording ends\n");
+}
+
 int
 main(void)
 {
+    test_early();
+    test_switches();
     test_calls();
     test_order();
     test_containers();

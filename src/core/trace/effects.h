@@ -37,7 +37,7 @@ enum {
     KIN_HASHES = 1 << 15,    /* finds things by their hash where an operand is a set or a dict */
     KIN_NESTED = 1 << 16,    /* looks at containers inside of containers */
     KIN_BY_NAME = 1 << 17,   /* a call that asks for the attribute (KIN_ASKS) or stores it (KIN_STORES) that an operand names */
-    KIN_SETTINGS = 1 << 18,  /* asks torch for its settings */
+    KIN_SETTINGS = 1 << 18,  /* asks torch for its settings; with KIN_STORES: changes one that torch calls read */
     KIN_GRAD_MODE = 1 << 19, /* switches gradients to its operand */
     KIN_FITS = 1 << 20,      /* a store that changes one word of the heap, as the CHECK FITS before it makes sure */
     KIN_INTO_DICT = 1 << 21, /* ... in a dict that others may have, too */
@@ -83,6 +83,14 @@ static inline bool
 kin_step_does(const kin_step *s, uint32_t effects)
 {
     return (kin_step_effects(s) & effects) == effects;
+}
+
+/* Does it change a setting of torch? As a node of a graph it is both: the graph switches between its calls, and leaves the setting as it was; the step
+ * itself runs where it stands, for everybody else. */
+static inline bool
+kin_step_switches(const kin_step *s)
+{
+    return kin_step_does(s, KIN_GRAD_MODE) || kin_step_does(s, KIN_SETTINGS | KIN_STORES);
 }
 
 #endif

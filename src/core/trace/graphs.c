@@ -1,6 +1,6 @@
 /* Numbers the call graphs: a graph is a maximal run of TORCH steps along a path with no BREAK between them. A break
  * itself is no node, also when it is a torch call (tensor.item()). A side trace goes on in the graph that was open where
- * it left, unless the test it left at is a break. Switching gradients is a node inside of a graph, and begins none.
+ * it left, unless the test it left at is a break. Switching a setting is a node inside of a graph, and begins none.
  */
 #include "core/trace/effects.h"
 #include "core/trace/trace_priv.h"
@@ -29,7 +29,7 @@ kin_trace_number(kin_trace *t)
             t->nbreaks++;
             graph = 0;
         }
-        else if (s->flags & KIN_STEP_TORCH && !(graph == 0 && kin_step_does(s, KIN_GRAD_MODE))) {
+        else if (s->flags & KIN_STEP_TORCH && !(graph == 0 && kin_step_switches(s))) {
             if (graph == 0)
                 graph = ++t->ngraphs;
             s->graph = (uint16_t)graph;

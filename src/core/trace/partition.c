@@ -119,8 +119,10 @@ add_call(finder *f, uint32_t i)
             kin_roles_call(&f->p, i);
     }
     f->open = true;
-    subgraphs->role[i] = KIN_ROLE_CALL;
+    subgraphs->role[i] = kin_step_switches(&f->in->t->steps.at[i]) ? KIN_ROLE_IN_ORDER : KIN_ROLE_CALL;
     subgraphs->at.at[n - 1].last = i;
+    subgraphs->at.at[n - 1].switches |= kin_step_switches(&f->in->t->steps.at[i]);
+    subgraphs->at.at[n - 1].at = f->plain ? 0 : f->p.at;
     subgraphs->at.at[n - 1].plain &= f->plain_here;
     subgraphs->by_step[i] = n;
     f->plain_here = true;
@@ -129,11 +131,11 @@ add_call(finder *f, uint32_t i)
 
 /* Is it a call of a subgraph? Arithmetic on numbers that data decides is for graphs of others, which may hold it. */
 static bool
-joins_calls(const finder *f, uint32_t i)
+joins_calls(finder *f, uint32_t i)
 {
     const kin_step *s = &f->in->t->steps.at[i];
     bool number = kin_step_does(s, KIN_FROM_DATA) && (s->kind != KIN_STEP_CALL || kin_step_does(s, KIN_ASKS));
-    if (kin_step_does(s, KIN_GRAD_MODE) && !f->open)
+    if (kin_step_switches(s) && (!f->open || f->plain || !kin_roles_can_switch(&f->p, i)))
         return false; /* nothing of the graph is put off: it switches where it stands */
     return kin_subgraph_calls(s) && !(number && f->in->how == KIN_SUBGRAPHS_WIDE);
 }
@@ -172,7 +174,7 @@ note_roles(finder *f)
     for (uint32_t u = 0; u < f->subgraphs->at.len; u++) {
         kin_subgraph *subgraph = &f->subgraphs->at.at[u];
         subgraph->role = f->subgraphs->role + subgraph->first;
-        subgraph->hides_writes = true;
+        subgraph->hides_writes = subgraph->at == 0;
         for (uint32_t i = subgraph->first; i <= subgraph->last; i++) {
             bool in_order = runs_in_order(f->subgraphs, t, i);
             subgraph->deferred = subgraph->deferred || in_order;
@@ -256,7 +258,7 @@ kin_partition_find(const kin_partition_input *in)
     }
     if (status == KIN_OK) {
         note_roles(&f);
-        status = kin_partition_find_needs(in->t, subgraphs, in->how);
+        status = kin_partition_find_needs(in, subgraphs);
     }
     end(&f.p);
     if (status == KIN_OK)

@@ -9,7 +9,9 @@
  * each kind of inputs, that these tests pass. They also go on over steps that have nothing to do with the calls: these run in
  * order while the calls are deferred, and the subgraph runs at its last call. A step in between either runs in order (it uses nothing
  * that the subgraph makes, and neither sees nor changes what its calls work on), or it is deferred with what it is made of. A step that
- * can be neither ends the subgraph. The rule for all of it: deferral must not be observable.
+ * can be neither ends the subgraph, or, where calls that only compute may run early (KIN_SUBGRAPHS_EVERY), has it run before that
+ * step (`at`): later calls join if what they take is there by then, and steps from there on run in order, with the results. The
+ * rule for all of it: neither deferral nor haste must be observable.
  *
  * The pass reads the effects of the steps (effects.h), and of the objects that the trace names only what kin_object says.
  */
@@ -58,8 +60,10 @@ typedef struct kin_subgraph {
     kin_vid *in, *out;
     uint32_t *builds;      /* builds of containers inside that somebody outside wants, and deferred stores */
     const uint8_t *role;   /* by step, from first: kin_role; owned by kin_subgraphs */
+    uint32_t at;           /* it runs before this step, which wants its results; 0: at its last call */
     uint32_t end;          /* the step that it could not go on over, for a reason; 0: none */
     const char *why;
+    bool switches;         /* its graph switches settings of torch: none of its calls is made again behind that */
     bool plain;            /* it may run at its first call, on inputs of any kind */
     bool deferred;         /* something runs in order between its calls: it runs at the last one */
     bool shows;            /* ... from which it can be seen whether the calls before it have raised */
@@ -96,7 +100,8 @@ typedef struct {
     const kin_object *objects; /* by kin_ref */
     const uint32_t *excluded;  /* calls that cannot be compiled together with others */
     const uint32_t *barriers;  /* calls before them may raise: that they ran must not be observable; or tests that fail when captured */
-    uint32_t nexcluded, nbarriers;
+    const uint32_t *kept;      /* calls that must not be made again where a subgraph is left that has run early: what they take and give is there */
+    uint32_t nexcluded, nbarriers, nkept;
     bool grad;                 /* gradients are enabled when the program begins */
     unsigned how;              /* KIN_SUBGRAPHS_... */
 } kin_partition_input;

@@ -66,10 +66,18 @@ add_inputs(const kin_trace *t, const kin_subgraphs *subgraphs, const kin_subgrap
     return KIN_OK;
 }
 
+/* Is it a switch that the subgraph's graph has, too? */
+static bool
+is_switch(const kin_subgraphs *subgraphs, uint32_t u, uint32_t step)
+{
+    return subgraphs->by_step[step] == u + 1 && subgraphs->role[step] == KIN_ROLE_IN_ORDER;
+}
+
 /* Which steps have a part in what the calls get: the others are done behind the subgraph, or not at all. */
 static kin_status
-find_parts(const kin_trace *t, const kin_subgraphs *subgraphs, kin_subgraph *subgraph)
+find_parts(const kin_trace *t, const kin_subgraphs *subgraphs, uint32_t u)
 {
+    kin_subgraph *subgraph = &subgraphs->at.at[u];
     uint8_t *used = calloc(t->vals.len, 1);
     free(subgraph->runs);
     subgraph->runs = calloc(subgraph->last - subgraph->first + 1, 1);
@@ -77,6 +85,10 @@ find_parts(const kin_trace *t, const kin_subgraphs *subgraphs, kin_subgraph *sub
     for (uint32_t i = subgraph->last + 1; ok && i-- > subgraph->first;) {
         const kin_step *s = &t->steps.at[i];
         const kin_vid *args = t->vids.at + s->args;
+        if (is_switch(subgraphs, u, i)) {
+            subgraph->runs[i - subgraph->first] = !kin_step_does(s, KIN_OF_FIRST) && !kin_step_does(s, KIN_GIVES_NEW); /* fake tensors are none of inference mode */
+            continue;
+        }
         bool advances = s->kind == KIN_STEP_NEXT && s->out == 0;
         bool runs = kin_subgraph_calls(s) || (kin_bounds_given_size(subgraphs, i, s) && subgraphs->needed[s->out]) || s->kind == KIN_STEP_CHECK || (s->out != 0 && used[s->out]) ||
                     (s->flags & KIN_STEP_MUTATES && s->nargs > 0 && used[args[0]]);
@@ -94,10 +106,10 @@ kin_status
 kin_subgraph_bounds(const kin_trace *t, kin_subgraphs *subgraphs, uint32_t u, kin_vids *in, kin_vids *out)
 {
     kin_subgraph *subgraph = &subgraphs->at.at[u];
-    KIN_TRY(find_parts(t, subgraphs, subgraph));
+    KIN_TRY(find_parts(t, subgraphs, u));
     for (uint32_t i = subgraph->first; i <= subgraph->last; i++) {
         const kin_step *s = &t->steps.at[i];
-        if (!subgraph->runs[i - subgraph->first])
+        if (!subgraph->runs[i - subgraph->first] || is_switch(subgraphs, u, i))
             continue;
         KIN_TRY(add_inputs(t, subgraphs, subgraph, s, in, 0));
         if ((kin_subgraph_calls(s) || kin_bounds_given_size(subgraphs, i, s)) && s->out != 0 && subgraphs->needed[s->out])

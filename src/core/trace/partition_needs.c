@@ -37,12 +37,12 @@ changes_what_is_needed(const kin_trace *t, const kin_subgraphs *subgraphs, uint3
     return s->flags & KIN_STEP_MUTATES && s->nargs > 0 && subgraphs->needed[t->vids.at[s->args]] > i && !subgraphs->replaced[i];
 }
 
-/* Does the step run with frames, so that the containers in them exist from then on? */
+/* Does the step run with frames, or raise with some, so that the containers in them exist from then on? */
 static bool
 shows_frames(const kin_trace *t, const kin_subgraphs *subgraphs, uint32_t step)
 {
     const kin_step *s = &t->steps.at[step];
-    return s->flags & KIN_STEP_OPAQUE || (s->flags & KIN_STEP_TORCH && s->kind == KIN_STEP_CALL && subgraphs->by_step[step] == 0);
+    return s->flags & (KIN_STEP_OPAQUE | KIN_STEP_RAISES) || (s->flags & KIN_STEP_TORCH && s->kind == KIN_STEP_CALL && subgraphs->by_step[step] == 0);
 }
 
 /* Leaving there takes containers as they are there. */
@@ -73,6 +73,13 @@ subgraph_around(const kin_subgraphs *subgraphs, uint32_t step)
     return low > 0 && step <= subgraphs->at.at[low - 1].last ? low : 0;
 }
 
+/* Does the step run in order, with what the subgraph gave? */
+static bool
+runs_late(const kin_subgraph *subgraph, uint32_t step)
+{
+    return subgraph->at != 0 && step >= subgraph->at && subgraph->role[step - subgraph->first] == KIN_ROLE_IN_ORDER;
+}
+
 /* What a step that runs outside of all subgraphs uses, and what the calls of a subgraph take from elsewhere. RETURN's snapshot
  * serves only handlers of signals, which may as well run right behind the call. */
 static void
@@ -82,13 +89,14 @@ need_of_step(const kin_trace *t, kin_subgraphs *subgraphs, uint32_t i)
     uint32_t subgraph = subgraph_around(subgraphs, i);
     if (s->flags & KIN_STEP_SUNK)
         return;
-    bool all = subgraph == 0 || defers_store(&subgraphs->at.at[subgraph - 1], t, i);
+    bool late = subgraph != 0 && runs_late(&subgraphs->at.at[subgraph - 1], i);
+    bool all = subgraph == 0 || late || defers_store(&subgraphs->at.at[subgraph - 1], t, i);
     for (uint32_t a = 0; a < s->nargs; a++) {
         kin_vid vid = t->vids.at[s->args + a];
         if (all || !kin_bounds_made_by(t, subgraphs, &subgraphs->at.at[subgraph - 1], vid))
             need(t, subgraphs, vid);
     }
-    if (s->kind != KIN_STEP_RETURN && subgraph == 0)
+    if (s->kind != KIN_STEP_RETURN && (subgraph == 0 || (late && (s->flags & KIN_STEP_RAISES || subgraphs->at.at[subgraph - 1].switches))))
         need_snapshot(t, subgraphs, i);
 }
 
@@ -160,12 +168,19 @@ need_parts(const kin_trace *t, kin_subgraphs *subgraphs)
 }
 
 static void
-find_needs(const kin_trace *t, kin_subgraphs *subgraphs, bool framed)
+find_needs(const kin_partition_input *in, kin_subgraphs *subgraphs)
 {
+    const kin_trace *t = in->t;
+    for (uint32_t i = 0; i < in->nkept; i++) {
+        const kin_step *s = &t->steps.at[in->kept[i]];
+        need(t, subgraphs, s->out);
+        for (uint32_t a = 0; a < s->nargs; a++)
+            need(t, subgraphs, t->vids.at[s->args + a]);
+    }
     for (uint32_t i = 0; i < t->steps.len; i++)
         need_of_step(t, subgraphs, i);
     for (uint32_t u = 0; u < subgraphs->at.len; u++)
-        need_of_snapshots(t, subgraphs, u, framed);
+        need_of_snapshots(t, subgraphs, u, in->how & KIN_SUBGRAPHS_EVERY);
     for (kin_vid vid = 1; vid < t->vals.len; vid++)
         if (t->vals.at[vid].kind == KIN_VAL_SRC)
             need(t, subgraphs, t->vals.at[vid].parent);
@@ -174,6 +189,9 @@ find_needs(const kin_trace *t, kin_subgraphs *subgraphs, bool framed)
         need(t, subgraphs, t->facts.at[i].vid2);
     }
     need_parts(t, subgraphs);
+    for (uint32_t i = 0; i < t->steps.len; i++)
+        if (subgraphs->by_step[i] != 0 && kin_step_switches(&t->steps.at[i])) /* the graph has a guard of its own */
+            subgraphs->needed[t->steps.at[i].out] = 0;
 }
 
 /* Is the value there when the subgraph has run, or can it be built then? */
@@ -204,6 +222,8 @@ find_builds(const kin_trace *t, const kin_subgraphs *subgraphs, kin_subgraph *su
             continue;
         }
         bool changes = changes_what_is_needed(t, subgraphs, i) || defers_store(subgraph, t, i);
+        if (subgraph->at != 0 && i >= subgraph->at) /* built where it stands */
+            continue;
         if (kin_subgraph_defers(subgraph, t, i) && !kin_subgraph_calls(s) && !kin_bounds_given_size(subgraphs, i, s) && s->kind != KIN_STEP_CHECK && ((s->out != 0 && subgraphs->needed[s->out]) || changes) &&
             kin_vec_push(&builds, i) != KIN_OK) {
             kin_vec_deinit(&builds);
@@ -221,17 +241,18 @@ find_stops(const kin_trace *t, kin_subgraphs *subgraphs)
     for (uint32_t u = 0; u < subgraphs->at.len; u++) {
         const kin_subgraph *subgraph = &subgraphs->at.at[u];
         for (uint32_t i = subgraph->first; i <= subgraph->last; i++)
-            if (i == subgraph->last || (!(t->steps.at[i].flags & KIN_STEP_SUNK) && (kin_subgraph_stores_own(t, &t->steps.at[i]) || !kin_subgraph_defers(subgraph, t, i))))
+            if (i == subgraph->last || (subgraph->at != 0 && i >= subgraph->at) || (!(t->steps.at[i].flags & KIN_STEP_SUNK) && (kin_subgraph_stores_own(t, &t->steps.at[i]) || !kin_subgraph_defers(subgraph, t, i))))
                 subgraphs->stops[i / 64] |= UINT64_C(1) << (i % 64);
     }
 }
 
 kin_status
-kin_partition_find_needs(const kin_trace *t, kin_subgraphs *subgraphs, unsigned how)
+kin_partition_find_needs(const kin_partition_input *in, kin_subgraphs *subgraphs)
 {
+    const kin_trace *t = in->t;
     for (uint32_t u = 0; u < subgraphs->at.len; u++)
         KIN_TRY(find_replaced(t, subgraphs, &subgraphs->at.at[u]));
-    find_needs(t, subgraphs, how & KIN_SUBGRAPHS_EVERY);
+    find_needs(in, subgraphs);
     find_stops(t, subgraphs);
     for (uint32_t u = 0; u < subgraphs->at.len; u++)
         KIN_TRY(find_builds(t, subgraphs, &subgraphs->at.at[u]));

@@ -23,6 +23,7 @@ typedef struct {
     uint8_t made;      /* kin_made */
     bool reached;      /* a call gets it, perhaps inside of something else */
     bool changed;      /* a step that runs in order changed it */
+    bool late;         /* ... and did so, or made it, when the subgraph had run */
 } kin_partition_val;
 
 typedef struct {
@@ -35,12 +36,12 @@ typedef struct {
     uint32_t *starts;       /* by epoch: its EPOCH step */
     bool dict_operand;      /* the dict of an instance is handed to a step, which may look into it */
     uint32_t subgraph, first, last_call;
+    uint32_t at;            /* the subgraph runs before this step; 0: at its last call */
     uint32_t reads;         /* the last deferred step that looks into a container that was there before; 0: none */
     uint32_t store, newest; /* the first and the last deferred store; 0: none is */
     bool into_dict;         /* one of them goes into a dict that others may have, too */
     uint32_t into_own;      /* the step that made the oldest dict of the program's own that one of them goes into; 0: none does */
     bool into_cell;         /* one of them goes into a cell */
-    bool switched;          /* one of the calls switches gradients: what asks for that must not run before them */
     bool barrier;           /* an earlier call may raise: that the step at hand ran must not be observable */
     const char *why;        /* of the step that ended the subgraph */
 } kin_partitioner;
@@ -92,6 +93,8 @@ bool kin_partition_no_dicts(const kin_partitioner *p, const kin_step *s);
 void kin_roles_begin(kin_partitioner *p, uint32_t subgraph, uint32_t first);
 /* The next call of the subgraph; false: it is not one, as a step in between changed what it gets. */
 bool kin_roles_call(kin_partitioner *p, uint32_t step);
+/* Does the graph have all that the switch of a setting takes? */
+bool kin_roles_can_switch(const kin_partitioner *p, uint32_t step);
 /* A step that is no call of the subgraph; false: the subgraph ended before it (p->why). `barrier`: as above. */
 bool kin_roles_pass(kin_partitioner *p, uint32_t step, bool barrier);
 void kin_roles_defer(kin_partitioner *p, uint32_t step, kin_role role, kin_made made);
@@ -115,6 +118,6 @@ bool kin_bounds_given_size(const kin_subgraphs *subgraphs, uint32_t step, const 
 bool kin_bounds_made_since(const kin_trace *t, kin_vid vid, uint32_t first);
 
 /* partition_needs.c: who needs what; sets needed, replaced, builds, drops, passes_sunk, changes_sunk, stops. */
-kin_status kin_partition_find_needs(const kin_trace *t, kin_subgraphs *subgraphs, unsigned how) KIN_MUST_CHECK;
+kin_status kin_partition_find_needs(const kin_partition_input *in, kin_subgraphs *subgraphs) KIN_MUST_CHECK;
 
 #endif

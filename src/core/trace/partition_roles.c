@@ -12,8 +12,8 @@ kin_roles_begin(kin_partitioner *p, uint32_t subgraph, uint32_t first)
 {
     p->subgraph = subgraph;
     p->first = p->last_call = first;
-    p->reads = p->store = p->newest = p->into_own = 0;
-    p->into_dict = p->into_cell = p->switched = false;
+    p->at = p->reads = p->store = p->newest = p->into_own = 0;
+    p->into_dict = p->into_cell = false;
 }
 
 /* -- values ----------------------------------------------------------------------------------------------------- */
@@ -27,11 +27,11 @@ want_in_order(kin_partitioner *p, kin_vid vid)
     if (kin_val_of(p, vid)->made == KIN_MADE_DEFERRED)
         return false;
     const kin_step *maker = kin_maker_of(p->t, vid);
-    kin_val_of(p, vid)->made = KIN_MADE_ELSEWHERE;
-    p->role[p->t->vals.at[vid].step] = KIN_ROLE_IN_ORDER;
     for (uint32_t a = 0; a < maker->nargs; a++)
         if (!want_in_order(p, args_of(p, maker)[a]))
             return false;
+    kin_val_of(p, vid)->made = KIN_MADE_ELSEWHERE;
+    p->role[p->t->vals.at[vid].step] = KIN_ROLE_IN_ORDER;
     return true;
 }
 
@@ -132,6 +132,44 @@ kin_roles_defer(kin_partitioner *p, uint32_t step, kin_role role, kin_made made)
         kin_val_of(p, s->out)->made = (uint8_t)made;
 }
 
+/* Was an operand not there when the subgraph ran? */
+static bool
+comes_late(kin_partitioner *p, const kin_step *s)
+{
+    for (uint32_t a = 0; p->at != 0 && a < s->nargs; a++) {
+        kin_vid vid = args_of(p, s)[a];
+        const kin_val *val = &p->t->vals.at[vid];
+        if (vid != 0 && (kin_val_of(p, vid)->late || (val->kind == KIN_VAL_SRC && p->starts[val->epoch] >= p->at)))
+            return true;
+    }
+    return false;
+}
+
+bool
+kin_roles_can_switch(const kin_partitioner *p, uint32_t step)
+{
+    const kin_step *s = &p->t->steps.at[step];
+    for (uint32_t a = 0; a < s->nargs; a++) {
+        kin_vid vid = args_of(p, s)[a];
+        const kin_step *maker = kin_maker_of(p->t, vid);
+        if (p->t->vals.at[vid].kind != KIN_VAL_CONST && !(maker != NULL && maker > &p->t->steps.at[p->first] && kin_step_switches(maker)))
+            return false;
+    }
+    return true;
+}
+
+/* The graph switches, and so does the step, where it stands: the graph runs before it. */
+static bool
+switch_setting(kin_partitioner *p, uint32_t step)
+{
+    const kin_step *s = &p->t->steps.at[step];
+    p->at = p->at == 0 ? step : p->at;
+    p->role[step] = KIN_ROLE_IN_ORDER;
+    if (s->out != 0)
+        kin_val_of(p, s->out)->late = true;
+    return true;
+}
+
 bool
 kin_roles_call(kin_partitioner *p, uint32_t step)
 {
@@ -139,10 +177,13 @@ kin_roles_call(kin_partitioner *p, uint32_t step)
     for (uint32_t a = 0; a < s->nargs; a++)
         if (holds_changed(p, args_of(p, s)[a], 0))
             return false;
+    if (kin_step_switches(s))
+        return switch_setting(p, step);
+    if (comes_late(p, s))
+        return false;
     for (uint32_t a = 0; a < s->nargs; a++)
         reach(p, args_of(p, s)[a], 0);
     kin_roles_defer(p, step, KIN_ROLE_CALL, KIN_MADE_DEFERRED);
-    p->switched = p->switched || kin_step_does(s, KIN_GRAD_MODE);
     p->last_call = step;
     return true;
 }
@@ -257,7 +298,7 @@ switches_grad(const kin_partitioner *p, uint32_t step)
 static bool
 asks_settings(const kin_partitioner *p, const kin_step *s)
 {
-    bool asks = kin_step_does(s, KIN_SETTINGS) && !(p->switched && kin_step_does(s, KIN_GIVES_GRAD));
+    bool asks = kin_step_does(s, KIN_SETTINGS) && !kin_step_switches(s);
     for (uint32_t a = 1; a < s->nargs; a++)
         asks = asks && p->t->vals.at[args_of(p, s)[a]].kind == KIN_VAL_CONST;
     return asks;
@@ -462,11 +503,82 @@ pass_independent(kin_partitioner *p, uint32_t step)
     return pass_unmarked(p, step);
 }
 
+/* While the calls are deferred. */
+static bool
+pass_before(kin_partitioner *p, uint32_t step)
+{
+    const kin_step *s = &p->t->steps.at[step];
+    bool deferred = false;
+    for (uint32_t a = 0; a < s->nargs; a++)
+        deferred = deferred || kin_is_deferred(p, args_of(p, s)[a]);
+    if (deferred && p->barrier && s->kind == KIN_STEP_CHECK) {
+        p->why = "the test does not pass when it is captured";
+        return false;
+    }
+    if (deferred)
+        return pass_deferred(p, step) || refuse(p, "Python code needs a result of the graph before its end");
+    return pass_independent(p, step);
+}
+
+/* -- behind a subgraph that has run ------------------------------------------------------------------------------- */
+
+/* Can later calls, which have been made already, not tell that it had not been done? They read tensors and torch's settings. */
+static bool
+is_unseen_by_calls(const kin_partitioner *p, const kin_step *s)
+{
+    bool call = s->kind == KIN_STEP_CALL;
+    kin_vid owner = s->nargs > call ? args_of(p, s)[call] : 0;
+    if (!(s->flags & KIN_STEP_EFFECT))
+        return true;
+    if (call || s->kind == KIN_STEP_CALL_EX)
+        return call && ((kin_step_does(s, KIN_SETTINGS) && !kin_step_switches(s)) || (owner != 0 && kin_step_does(s, KIN_OF_FIRST) && p->t->vals.at[owner].note == 0));
+    return owner != 0;
+}
+
+/* Part of what the calls get, and done again where it stands, if anybody else wants it. */
+static bool
+is_part_of_early(kin_partitioner *p, uint32_t step)
+{
+    const kin_step *s = &p->t->steps.at[step];
+    kin_vid first = s->nargs > 0 ? args_of(p, s)[0] : 0;
+    if (comes_late(p, s) || s->flags & (KIN_STEP_EFFECT | KIN_STEP_RAISES))
+        return false;
+    if (s->flags & KIN_STEP_PURE || s->kind == KIN_STEP_SIZE)
+        return (kin_subgraph_builds(s) && s->kind != KIN_STEP_LIST_TO_TUPLE) || all_stay(p, s, 0);
+    bool ours = first != 0 && (kin_val_of(p, first)->made != KIN_MADE_ELSEWHERE || is_unused(p, first, step));
+    return s->flags & KIN_STEP_MUTATES && s->out == 0 && ours && !kin_val_of(p, first)->changed &&
+           (s->kind == KIN_STEP_NEXT || kin_step_does(s, KIN_STORES));
+}
+
+/* From here on the results are there, and steps run in order. */
+static bool
+pass_behind(kin_partitioner *p, uint32_t step)
+{
+    const kin_step *s = &p->t->steps.at[step];
+    kin_vid owner = s->nargs > (s->kind == KIN_STEP_CALL) ? args_of(p, s)[s->kind == KIN_STEP_CALL] : 0;
+    bool test = s->kind == KIN_STEP_CHECK && !p->barrier && s->nargs > 0 && kin_is_deferred(p, args_of(p, s)[0]) && !comes_late(p, s);
+    if (test && is_decided(p, s)) {
+        kin_roles_defer(p, step, KIN_ROLE_TEST, KIN_MADE_DEFERRED);
+        return true;
+    }
+    if (is_part_of_early(p, step)) {
+        kin_roles_defer(p, step, KIN_ROLE_DEFERRED, KIN_MADE_DEFERRED);
+        return true;
+    }
+    if (!is_unseen_by_calls(p, s))
+        return refuse(p, "a tensor call before it might see what it changes");
+    p->role[step] = KIN_ROLE_IN_ORDER;
+    if (owner != 0 && s->flags & (KIN_STEP_EFFECT | KIN_STEP_MUTATES))
+        kin_val_of(p, owner)->changed = kin_val_of(p, owner)->late = true;
+    if (s->out != 0)
+        kin_val_of(p, s->out)->late = true;
+    return true;
+}
+
 bool
 kin_roles_pass(kin_partitioner *p, uint32_t step, bool barrier)
 {
     const kin_step *s = &p->t->steps.at[step];
-    bool deferred = false;
     p->barrier = barrier;
     if (s->flags & KIN_STEP_SUNK) {
         p->role[step] = KIN_ROLE_DEFERRED;
@@ -476,13 +588,10 @@ kin_roles_pass(kin_partitioner *p, uint32_t step, bool barrier)
         return refuse(p, "the recording ends");
     if (s->flags & (KIN_STEP_OPAQUE | KIN_STEP_BREAK) || (s->flags & KIN_STEP_TORCH && !kin_step_does(s, KIN_FROM_DATA)))
         return refuse(p, "it may run arbitrary Python code");
-    for (uint32_t a = 0; a < s->nargs; a++)
-        deferred = deferred || kin_is_deferred(p, args_of(p, s)[a]);
-    if (deferred && barrier && s->kind == KIN_STEP_CHECK) {
-        p->why = "the test does not pass when it is captured";
+    if (p->at == 0 && pass_before(p, step))
+        return true;
+    if (!(p->in->how & KIN_SUBGRAPHS_EVERY))
         return false;
-    }
-    if (deferred)
-        return pass_deferred(p, step) || refuse(p, "Python code needs a result of the graph before its end");
-    return pass_independent(p, step);
+    p->at = p->at == 0 ? step : p->at;
+    return pass_behind(p, step);
 }

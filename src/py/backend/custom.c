@@ -51,7 +51,7 @@ find_same(const lowering *l, const kin_subgraph *subgraph, const kin_vids *in, c
     const kin_subgraphs *old = l->entry->v->subgraphs;
     for (uint32_t u = 0; old != NULL && u < old->at.len; u++) {
         const kin_subgraph *o = &old->at.at[u];
-        if (o->first == subgraph->first && o->last == subgraph->last && o->nin == in->len && o->nout == out->len &&
+        if (o->first == subgraph->first && o->last == subgraph->last && o->at == subgraph->at && o->nin == in->len && o->nout == out->len &&
             kin_backend_is(o->launcher) && memcmp(o->in, in->at, in->len * sizeof *o->in) == 0 &&
             memcmp(o->out, out->at, out->len * sizeof *o->out) == 0)
             return o->launcher;
@@ -493,6 +493,7 @@ kin_custom_lower(const kin_custom *custom, kin_entry_object *entry, PyObject *co
     for (uint32_t u = 0; ok && u < l.subgraphs->at.len; u++)
         ok = make_callable(&l, u);
     if (ok && entry->v != NULL) { /* NULL: dropped by the backend itself */
+        kin_subgraphs_say_parts(v, l.subgraphs, custom->state->log, custom->name, entry->number);
         kin_entry_set_subgraphs(v, l.subgraphs, kin_subgraphs_release);
         l.subgraphs = NULL;
     }

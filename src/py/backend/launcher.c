@@ -130,12 +130,28 @@ prove(backend_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyObje
     return kept != KIN_OK ? kept : status;
 }
 
+/* What must not be done again where the program is left is not left out. KIN_BREAK: the subgraphs are to be found anew. */
+static kin_status
+keep_once(kin_entry *v, const kin_capture *capture)
+{
+    uint32_t before = v->kept.len;
+    for (uint32_t i = 0; i < capture->random.len; i++)
+        if (!kin_step_is_in(v->random.at, v->random.len, capture->random.at[i]))
+            KIN_TRY(kin_vec_push(&v->random, capture->random.at[i]));
+    for (uint32_t i = 0; i < capture->once.len; i++)
+        if (!kin_step_is_in(v->kept.at, v->kept.len, capture->once.at[i]))
+            KIN_TRY(kin_vec_push(&v->kept, capture->once.at[i]));
+    return v->kept.len == before ? KIN_OK : KIN_BREAK;
+}
+
 kin_status
 kin_backend_prove(kin_launcher *base, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in)
 {
     kin_capture capture;
     kin_status status = prove((backend_launcher *)base, v, subgraph, in, &capture);
-    if (status == KIN_OK && subgraph->deferred)
+    if (status == KIN_OK && subgraph->at != 0 && (status = keep_once(v, &capture)) != KIN_OK)
+        ; /* found anew, with them */
+    else if (status == KIN_OK && subgraph->deferred)
         status = launch_add_barriers(v, subgraph, capture.raising.at, capture.raising.len);
     else if (status == KIN_BREAK)
         status = set_apart(v, subgraph, capture.refused.at, capture.refused.len);

@@ -546,6 +546,7 @@ run_steps(stepper *x)
         if (!x->subgraph->runs[i - x->subgraph->first])
             continue;
         x->c.step = i;
+        x->c.before = x->c.storages.len;
         if (s->kind == KIN_STEP_CHECK) {
             if (!run_test(x, s, i))
                 return false;
@@ -661,7 +662,7 @@ kin_status
 kin_capture_run(const kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in, PyObject *const *numbers, const kin_capture_hints *hints,
                 unsigned may, kin_capture *out)
 {
-    stepper x = {.c.out = out, .c.hints = hints, .c.may_write = (may & KIN_CAPTURE_WRITES) != 0,
+    stepper x = {.c.out = out, .c.hints = hints, .c.may_write = (may & KIN_CAPTURE_WRITES) != 0, .c.at = subgraph->at,
                  .c.joint = (may & KIN_CAPTURE_JOINT) != 0, .layers = (may & KIN_CAPTURE_LAYERS) != 0, .v = v, .t = &v->trace,
                  .subgraph = subgraph, .in = in, .numbers = numbers, .gradients = (may & KIN_CAPTURE_GRADIENTS) != 0, .data = (may & KIN_CAPTURE_DATA) != 0, .c.other_data = (may & KIN_CAPTURE_OTHER_DATA) != 0};
     capture_surroundings around = {.grad = kin_grad_enabled()};
@@ -671,7 +672,7 @@ kin_capture_run(const kin_entry *v, const kin_subgraph *subgraph, PyObject *cons
     x.c.no_rules = !kin_default_dtype(&x.c.options.default_dtype);
     x.slots = calloc(v->trace.vals.len, sizeof *x.slots);
     if (out->graph != NULL && out->fakes != NULL && out->out != NULL && x.slots != NULL &&
-        capture_hide_warnings(&around, &warned) && capture_leave_inference(&around) && fill_inputs(&x, in) && capture_push_mode(&around, &x.c)) {
+        capture_hide_warnings(&around, &warned) && capture_leave_inference(&around) && (subgraph->at == 0 || capture_keep_settings(&around)) && fill_inputs(&x, in) && capture_push_mode(&around, &x.c)) {
         x.mode = around.mode;
         ok = run_steps(&x) && keep_outputs(&x) && go_back(&x) && keep_values(&x);
     }
@@ -775,6 +776,8 @@ kin_capture_deinit(kin_capture *c)
         kin_capture_call_deinit(&c->joint.wholes.at[i].call);
     kin_vec_deinit(&c->joint.wholes);
     kin_vec_deinit(&c->raising);
+    kin_vec_deinit(&c->once);
+    kin_vec_deinit(&c->random);
     kin_vec_deinit(&c->refused);
     kin_vec_deinit(&c->quiet);
     kin_vec_deinit(&c->numbers);

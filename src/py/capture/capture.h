@@ -62,6 +62,8 @@ typedef struct {
     kin_capture_numbers numbers; /* ... of which these hold a number for the steps, not a tensor */
     kin_aten_val *values; /* by fake tensor: its value in the graph at the end */
     KIN_VEC(uint32_t) raising; /* steps whose operators may raise because of data, or draw random numbers */
+    kin_capture_numbers once;       /* of a subgraph that runs early: steps that draw random numbers or write to tensors */
+    kin_capture_numbers random;     /* ... those that draw */
     bool writes;          /* an operator writes to an input */
     kin_capture_numbers quiet; /* storages of inputs, once for each write that torch does not count */
     KIN_VEC(uint32_t) refused; /* failed: the calls that cannot be captured; none = it is not a matter of single calls */

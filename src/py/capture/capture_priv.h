@@ -48,6 +48,8 @@ typedef struct {
     kin_shapes shapes;                   /* of the call at hand */
     bool no_rules;
     bool may_write;                      /* to inputs */
+    uint32_t before;                     /* how many storages there were when the step began */
+    uint32_t at;                         /* the subgraph runs before this step (kin_subgraph); 0: at its last call */
     bool quiet;                          /* writes are those that an operator does not count */
     bool joint;                          /* what calls give is kept */
     bool other_data;                     /* KIN_CAPTURE_OTHER_DATA */
@@ -113,11 +115,13 @@ PyObject *kin_capture_compose(capturing *c, PyObject *row, PyObject *args, PyObj
 typedef struct {
     PyObject *mode;
     PyObject *inference;  /* guard that leaves inference mode; NULL: not in it */
+    PyObject *settings;   /* what puts back those that steps switch; NULL: none do */
     PyObject *warnings, *show; /* the module, and how it shows a warning */
     bool grad;            /* are gradients on? Steps may switch them */
 } capture_surroundings;
 bool capture_hide_warnings(capture_surroundings *s, bool *warned); /* *warned: there was one */
 bool capture_leave_inference(capture_surroundings *s); /* operators come undecomposed to modes in inference mode */
+bool capture_keep_settings(capture_surroundings *s); /* steps may switch them */
 bool capture_push_mode(capture_surroundings *s, capturing *c);
 void capture_restore(capture_surroundings *s); /* an exception that is set stays */
 

@@ -191,6 +191,18 @@ note_writing(capturing *c)
     return true;
 }
 
+/* A step of a subgraph that runs early is not done again where the program is left. If it writes, and behind what runs in order, somebody might see that it
+ * has been done. */
+static bool
+note_once(capturing *c, bool writes)
+{
+    if (writes && c->step >= c->at)
+        return note_writing(c);
+    if (!writes && kin_vec_push(&c->out->random, c->step) != KIN_OK)
+        return PyErr_NoMemory() != NULL;
+    return kin_vec_push(&c->out->once, c->step) == KIN_OK || PyErr_NoMemory() != NULL;
+}
+
 static bool
 note_tensor(capturing *c, uint32_t number, const char *keyword, bool written)
 {
@@ -199,6 +211,8 @@ note_tensor(capturing *c, uint32_t number, const char *keyword, bool written)
     bool of_input = kin_aten_at(c->out->graph, e->val)->storage <= c->out->ninputs;
     c->out->writes = c->out->writes || (written && of_input);
     if (written && of_input && !c->may_write && !note_writing(c))
+        return false;
+    if (written && c->at != 0 && kin_aten_at(c->out->graph, e->val)->storage <= c->before && !note_once(c, true)) /* not to memory of the step's own */
         return false;
     if (written && of_input && c->quiet && kin_vec_push(&c->out->quiet, kin_aten_at(c->out->graph, e->val)->storage) != KIN_OK)
         return PyErr_NoMemory() != NULL;
@@ -654,6 +668,8 @@ note_call(capturing *c, PyObject *func, PyObject *args, PyObject *kwargs)
     if (note_args(c, args, kwargs, written))
         made = note_results(c, number, &call);
     uint32_t results = g->values.len - before;
+    if (made != NULL && g->calls.at[number].random && c->at != 0 && !note_once(c, false))
+        Py_CLEAR(made);
     if (made != NULL && (results == 0 || (PyTuple_GET_SIZE(written) != 0 && results != 1))) {
         Py_CLEAR(made);
         refused(c, "%s mutates an argument that it does not return", name);

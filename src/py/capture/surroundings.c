@@ -1,6 +1,7 @@
 /* What a capture changes around the steps that it runs, and puts back: dispatch modes, inference mode, how warnings are shown.
  */
 #include "py/capture/capture_priv.h"
+#include "py/compat/imports.h"
 
 #define T kin_capture_torch
 
@@ -60,6 +61,13 @@ capture_push_mode(capture_surroundings *s, capturing *c)
     return s->mode != NULL;
 }
 
+bool
+capture_keep_settings(capture_surroundings *s)
+{
+    s->settings = kin_import_call("kintsugi._launch", "keep_settings", Py_None);
+    return s->settings != NULL;
+}
+
 void
 capture_restore(capture_surroundings *s)
 {
@@ -70,6 +78,11 @@ capture_restore(capture_surroundings *s)
         Py_XDECREF(done);
         kin_mode_end(s->mode);
         Py_DECREF(s->mode);
+    }
+    if (s->settings != NULL) {
+        done = PyObject_CallMethod(s->settings, "close", NULL);
+        Py_XDECREF(done);
+        Py_DECREF(s->settings);
     }
     kin_grad_set(s->grad);
     if (s->inference != NULL) {

@@ -63,6 +63,8 @@ kin_entry_free(kin_entry *v)
     kin_vec_deinit(&v->excluded);
     kin_vec_deinit(&v->asked);
     kin_vec_deinit(&v->steady);
+    kin_vec_deinit(&v->kept);
+    kin_vec_deinit(&v->random);
     kin_vec_deinit(&v->barriers);
     kin_refs_deinit(&v->refs);
     Py_XDECREF(v->func);

@@ -52,6 +52,8 @@ typedef struct kin_entry {
     void (*release_subgraphs)(struct kin_subgraphs *);
     KIN_VEC(uint32_t) excluded; /* calls that cannot be compiled together with others */
     KIN_VEC(uint32_t) steady; /* calls that were alike for inputs of two kinds, while others of their subgraph were not */
+    KIN_VEC(uint32_t) kept; /* calls of subgraphs that run early that are not made again: they draw random numbers, or write */
+    KIN_VEC(uint32_t) random; /* ... those that draw */
     KIN_VEC(uint32_t) barriers; /* steps before which a call may raise: that they ran must not be observable */
     bool replan;             /* one of these has grown since the subgraphs were planned: they are planned anew after the call */
     KIN_VEC(kin_asked) asked; /* who asked torch.compiler.is_compiling() */

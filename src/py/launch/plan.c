@@ -46,27 +46,6 @@ plan_subgraph(kin_entry *v, kin_subgraphs *subgraphs, uint32_t u, const kin_laun
     return status == KIN_BREAK ? KIN_OK : status; /* its steps run one by one */
 }
 
-/* Why a graph is compiled in parts. */
-static void
-say_parts(const kin_entry *v, const kin_subgraphs *subgraphs, const kin_launch_context *context)
-{
-    const kin_trace *t = &v->trace;
-    for (uint32_t u = 0; u + 1 < subgraphs->at.len; u++) {
-        const kin_subgraph *subgraph = &subgraphs->at.at[u];
-        uint32_t graph = t->steps.at[subgraph->first].graph;
-        if (subgraph->why == NULL || t->steps.at[subgraphs->at.at[u + 1].first].graph != graph)
-            continue;
-        kin_event_begin(context->log, KIN_EVENT_PART);
-        kin_event_str(context->log, "name", launch_name_of(context));
-        kin_event_int(context->log, "entry", context->entry);
-        kin_event_int(context->log, "graph", graph);
-        kin_event_int(context->log, "step", subgraph->end);
-        kin_event_str(context->log, "what", kin_step_name((kin_step_kind)t->steps.at[subgraph->end].kind));
-        kin_event_str(context->log, "reason", subgraph->why);
-        kin_event_end(context->log);
-    }
-}
-
 kin_status
 kin_launch_plan(kin_entry *v, const kin_launch_context *context)
 {
@@ -86,7 +65,7 @@ kin_launch_plan(kin_entry *v, const kin_launch_context *context)
         return status;
     }
     kin_entry_set_subgraphs(v, subgraphs, kin_subgraphs_release);
-    say_parts(v, subgraphs, context);
+    kin_subgraphs_say_parts(v, subgraphs, context->log, context->name, context->entry);
     return KIN_OK;
 }
 

@@ -38,6 +38,8 @@ find_part(PyObject *home, const char *name)
 {
     PyObject *found = PyType_Check(home) ? Py_XNewRef(PyDict_GetItemString(kin_type_dict((PyTypeObject *)home), name)) : PyObject_GetAttrString(home, name);
     PyErr_Clear();
+    if (found != NULL && PyInstanceMethod_Check(found))
+        Py_SETREF(found, Py_NewRef(PyInstanceMethod_GET_FUNCTION(found)));
     return found;
 }
 

@@ -81,9 +81,9 @@ static kin_status
 build_containers(kin_run *r, const kin_subgraph *subgraph)
 {
     bool sunk = r->built_sunk && subgraph->passes_sunk;
-    uint32_t at = subgraph->first;
+    uint32_t at = subgraph->first, end = subgraph->at != 0 ? subgraph->at : subgraph->last;
     for (uint32_t i = 0; i <= subgraph->nbuilds; i++) {
-        uint32_t next = i < subgraph->nbuilds ? subgraph->builds[i] : subgraph->last;
+        uint32_t next = i < subgraph->nbuilds ? subgraph->builds[i] : end;
         if (sunk && pass_sunk(r, at, next) != KIN_OK)
             return KIN_PYERR;
         at = next;

@@ -352,6 +352,8 @@ PyObject *
 kin_run_leave(kin_run *r, uint32_t step, kin_leave how, PyObject *result, kin_chain *chain, bool offer)
 {
     kin_exit e = {.run = r};
+    if (r->early != NULL)
+        kin_pending_complete(r, step);
     r->failed_at = how == KIN_LEAVE_BEFORE ? step : step + 1;
     if (prepare(&e, step, chain) != KIN_OK) {
         Py_XDECREF(result);

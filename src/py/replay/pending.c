@@ -12,6 +12,7 @@
 #include "core/trace/effects.h"
 #include "py/aten/make.h"
 #include "py/compat/heap.h"
+#include "py/compat/imports.h"
 #include "py/guardeval/guard.h"
 #include "py/watch/watch.h"
 
@@ -127,16 +128,137 @@ catch_up_and_run(kin_run *r, uint32_t *step, PyObject **value)
     return out == KIN_GO_ON ? kin_run_step(r, *step, value) : out;
 }
 
+/* -- behind a subgraph that has run early ---------------------------------------------------------------------------- */
+
+/* Does nobody want what the deferred step does, so that it was left out? */
+static bool
+is_left_out(const kin_run *r, const kin_subgraph *subgraph, uint32_t step)
+{
+    const kin_step *s = &r->t->steps.at[step];
+    if (s->flags & KIN_STEP_SUNK || s->kind == KIN_STEP_CHECK || !kin_subgraph_defers(subgraph, r->t, step) || (subgraph->switches && kin_subgraph_calls(s)))
+        return false;
+    if (kin_step_is_in(r->v->kept.at, r->v->kept.len, step))
+        return false;
+    if (s->out != 0)
+        return !r->subgraphs->needed[s->out] && r->slots[s->out] == NULL;
+    return s->flags & KIN_STEP_MUTATES && r->subgraphs->needed[r->t->vids.at[s->args]] <= step;
+}
+
+/* Does what was left out before step `upto`. */
+static void
+complete(kin_run *r, uint32_t upto)
+{
+    PyObject *type, *error, *tb;
+    PyErr_Fetch(&type, &error, &tb);
+    for (; r->completed < upto; r->completed++) {
+        const kin_step *s = &r->t->steps.at[r->completed];
+        PyObject *made = is_left_out(r, r->early, r->completed) ? kin_run_execute(r, s) : NULL;
+        PyErr_Clear(); /* it was made once: only memory is missing */
+        if (made != NULL && s->out != 0)
+            r->slots[s->out] = made;
+        else
+            Py_XDECREF(made);
+    }
+    PyErr_Restore(type, error, tb);
+}
+
+static bool
+draws(const kin_run *r, const kin_subgraph *subgraph, uint32_t step)
+{
+    return step >= subgraph->first && step <= subgraph->last && r->subgraphs->by_step[step] != 0;
+}
+
+/* The generator's state, if the subgraph draws random numbers: new reference or NULL. */
+static PyObject *
+generator_before(const kin_run *r, const kin_subgraph *subgraph)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < r->v->random.len; i++)
+        any = any || draws(r, subgraph, r->v->random.at[i]);
+    PyObject *state = any ? kin_import_call("torch.random", "get_rng_state", NULL) : NULL;
+    PyErr_Clear();
+    return state;
+}
+
+/* Only the numbers that calls before step `upto` have drawn are drawn. */
+static void
+draw_again(kin_run *r, uint32_t upto)
+{
+    PyObject *type, *error, *tb, *done;
+    PyErr_Fetch(&type, &error, &tb);
+    done = kin_import_call("torch.random", "set_rng_state", r->drawn);
+    Py_XDECREF(done);
+    for (uint32_t i = r->early->first; i < upto; i++)
+        if (kin_step_is_in(r->v->random.at, r->v->random.len, i)) {
+            done = kin_run_execute(r, &r->t->steps.at[i]);
+            Py_XDECREF(done);
+        }
+    PyErr_Clear();
+    PyErr_Restore(type, error, tb);
+    Py_CLEAR(r->drawn);
+}
+
+void
+kin_pending_complete(kin_run *r, uint32_t upto)
+{
+    uint32_t first = r->early->first;
+    complete(r, upto);
+    if (r->drawn != NULL)
+        draw_again(r, upto);
+    r->early = NULL;
+    for (uint32_t i = first; i < upto; i++)
+        kin_run_free(r, &r->t->steps.at[i]);
+}
+
+/* A step of the subgraph that has run: those that are parts of what its calls got are done where somebody else wants that, too. */
+static kin_outcome
+run_behind(kin_run *r, uint32_t *step, PyObject **value)
+{
+    const kin_subgraph *subgraph = r->early;
+    uint32_t at = *step;
+    const kin_step *s = &r->t->steps.at[at];
+    bool defers = kin_subgraph_defers(subgraph, r->t, at);
+    if (at == subgraph->last) {
+        r->early = NULL;
+        Py_CLEAR(r->drawn);
+        kin_run_free_between(r, subgraph->first, at);
+        return KIN_GO_ON;
+    }
+    if (s->flags & KIN_STEP_SUNK) {
+        if (!r->built_sunk)
+            return KIN_GO_ON;
+        complete(r, at);
+        return kin_sunk_pass(r, at) == KIN_OK ? KIN_GO_ON : KIN_LEFT;
+    }
+    if (kin_subgraph_calls(s) && defers)
+        return KIN_GO_ON;
+    bool wanted = s->out != 0 ? r->subgraphs->needed[s->out] && r->slots[s->out] == NULL
+                              : s->flags & KIN_STEP_MUTATES && r->subgraphs->needed[r->t->vids.at[s->args]] > at;
+    if (defers && (s->kind == KIN_STEP_CHECK || !wanted))
+        return KIN_GO_ON;
+    return kin_run_step(r, at, value);
+}
+
 static kin_outcome
 launch(kin_run *r, uint32_t *step, PyObject **value)
 {
     const kin_subgraph *subgraph = r->waiting;
+    PyObject *before = subgraph->at != 0 ? generator_before(r, subgraph) : NULL;
     kin_launch done = kin_run_launch_waiting_framed(r);
+    if (done == KIN_LAUNCH_DONE)
+        Py_XSETREF(r->drawn, before);
+    else
+        Py_XDECREF(before);
     if (done == KIN_LAUNCH_NOT)
         return catch_up_and_run(r, step, value);
     r->waiting = NULL;
     if (done == KIN_LAUNCH_RAISED)
         return kin_run_settle(r, subgraph->first, NULL, value);
+    if (subgraph->at != 0) {
+        r->early = subgraph;
+        r->completed = subgraph->first;
+        return run_behind(r, step, value);
+    }
     kin_run_free_between(r, subgraph->first, subgraph->last);
     return KIN_GO_ON;
 }
@@ -280,13 +402,21 @@ kin_pending_step(kin_run *r, uint32_t *step, PyObject **value)
     const kin_subgraph *subgraph = r->waiting;
     uint32_t at = *step;
     const kin_step *s = &r->t->steps.at[at];
-    if (is_forced(r, s)) {
+    bool left_nowhere = subgraph == NULL && r->early->switches && kin_subgraph_defers(r->early, r->t, at); /* what it needs may not be there */
+    bool forced = !left_nowhere && is_forced(r, s);
+    if (subgraph == NULL && !forced)
+        return run_behind(r, step, value);
+    if (subgraph == NULL) {
+        *value = kin_run_leave(r, at, KIN_LEAVE_BEFORE, NULL, NULL, true);
+        return KIN_LEFT;
+    }
+    if (forced) {
         kin_outcome out = catch_up(r, at, step, value);
         if (out == KIN_GO_ON)
             *value = kin_run_leave(r, at, KIN_LEAVE_BEFORE, NULL, NULL, true);
         return out == KIN_GO_ON ? KIN_LEFT : out;
     }
-    if (at == subgraph->last)
+    if (at == subgraph->last || (at == subgraph->at && at != 0))
         return launch(r, step, value);
     if (s->flags & KIN_STEP_SUNK || kin_subgraph_defers(subgraph, r->t, at))
         return may_wait(r, s) ? KIN_GO_ON : catch_up_and_run(r, step, value);

@@ -412,8 +412,11 @@ run_plain(kin_run *r, uint32_t step, PyObject **value)
 static kin_outcome
 fail_test(kin_run *r, uint32_t step, PyObject **value)
 {
-    if (r->t->steps.at[step].alt != 0)
+    if (r->t->steps.at[step].alt != 0) {
+        if (r->early != NULL)
+            kin_pending_complete(r, step);
         return KIN_JUMP;
+    }
     if (r->t->steps.at[step].snap == 0) {
         kin_failure_raise("kintsugi: a test without a snapshot failed");
         r->failed_at = step;
@@ -614,9 +617,9 @@ go_on(kin_run *r, uint32_t *step, PyObject **value)
 {
     const kin_step *s = &r->t->steps.at[*step];
     const kin_subgraph *subgraph = NULL;
-    if (r->waiting == NULL && !(s->flags & KIN_STEP_SUNK) && (subgraph = subgraph_from(r, *step)) != NULL && subgraph->deferred)
+    if (r->waiting == NULL && r->early == NULL && !(s->flags & KIN_STEP_SUNK) && (subgraph = subgraph_from(r, *step)) != NULL && subgraph->deferred)
         kin_pending_begin(r, subgraph);
-    if (r->waiting != NULL)
+    if (r->waiting != NULL || r->early != NULL)
         return kin_pending_step(r, step, value);
     if (s->flags & KIN_STEP_SUNK) {
         if (!r->built_sunk || kin_sunk_pass(r, *step) == KIN_OK)
@@ -645,7 +648,7 @@ go_on(kin_run *r, uint32_t *step, PyObject **value)
 static inline const uint64_t *
 stops_of(const kin_run *r)
 {
-    if (r->waiting != NULL && kin_replay_force_exit == UINT32_MAX)
+    if ((r->waiting != NULL || r->early != NULL) && kin_replay_force_exit == UINT32_MAX)
         return r->subgraphs->stops;
     return r->built_sunk ? r->t->stops.passes : r->t->stops.runs;
 }
@@ -677,7 +680,7 @@ run_steps_and(kin_run *r, bool rows)
         }
         if (s->nfrees != 0 && r->learning != NULL)
             free_learned(r, s);
-        else if (s->nfrees != 0 && r->waiting == NULL)
+        else if (s->nfrees != 0 && r->waiting == NULL && r->early == NULL)
             kin_run_free(r, s);
         i++;
     }
@@ -715,7 +718,7 @@ kin_replay_run(kin_entry *v, PyObject **slots, kin_exit_hook hook, void *hook_ar
     kin_run r = {.v = v, .t = &v->trace, .refs = &v->refs, .ts = PyThreadState_Get(), .slots = slots,
                  .nslots = v->trace.vals.len, .hook = hook, .hook_arg = hook_arg, .built_sunk = false, .jumped = false, .way = 0,
                  .looked = NULL, .has_exc = false, .exc = 0, .entry_exc = NULL, .last_snap = 0, .nforced = 0, .subgraphs = v->subgraphs,
-                 .failed_at = 0, .waiting = NULL, .chosen = NULL, .narrived = 0, .learning = NULL, .namespaces = NULL, .marker = NULL, .marked = 0, .marked_code = 0, .rows = NULL, .row = NULL, .row_name = NULL, .dropped = false};
+                 .failed_at = 0, .waiting = NULL, .early = NULL, .drawn = NULL, .completed = 0, .chosen = NULL, .narrived = 0, .learning = NULL, .namespaces = NULL, .marker = NULL, .marked = 0, .marked_code = 0, .rows = NULL, .row = NULL, .row_name = NULL, .dropped = false};
     v->running++;
     if (r.subgraphs != NULL)
         r.subgraphs->refs++;
@@ -731,6 +734,7 @@ kin_replay_run(kin_entry *v, PyObject **slots, kin_exit_hook hook, void *hook_ar
         Py_XDECREF(ours);
     }
     free(r.looked);
+    Py_XDECREF(r.drawn);
     kin_marker_give(r.marker);
     kin_run_release_slots(&r);
     kin_namespaces_free(r.namespaces);

@@ -113,7 +113,7 @@ kin_subgraphs_find(const kin_entry *v, unsigned how)
 {
     kin_object *objects = describe_all(v);
     kin_partition_input in = {.t = &v->trace, .objects = objects, .excluded = v->excluded.at, .nexcluded = v->excluded.len, .barriers = v->barriers.at,
-                              .nbarriers = v->barriers.len, .grad = v->grad, .how = how};
+                              .nbarriers = v->barriers.len, .kept = v->kept.at, .nkept = v->kept.len, .grad = v->grad, .how = how};
     kin_subgraphs *subgraphs = objects == NULL ? NULL : kin_partition_find(&in);
     free(objects);
     return subgraphs;
@@ -127,6 +127,26 @@ kin_subgraph_set(const kin_entry *v, kin_subgraphs *subgraphs, uint32_t u, const
     subgraphs->at.at[u].launcher = launcher;
     launcher->refs++;
     return KIN_OK;
+}
+
+void
+kin_subgraphs_say_parts(const kin_entry *v, const kin_subgraphs *subgraphs, kin_event_log *log, PyObject *name, uint32_t entry)
+{
+    const kin_trace *t = &v->trace;
+    for (uint32_t u = 0; u + 1 < subgraphs->at.len; u++) {
+        const kin_subgraph *subgraph = &subgraphs->at.at[u];
+        uint32_t graph = t->steps.at[subgraph->first].graph;
+        if (subgraph->why == NULL || t->steps.at[subgraphs->at.at[u + 1].first].graph != graph)
+            continue;
+        kin_event_begin(log, KIN_EVENT_PART);
+        kin_event_str(log, "name", name == NULL ? "?" : PyUnicode_AsUTF8(name));
+        kin_event_int(log, "entry", entry);
+        kin_event_int(log, "graph", graph);
+        kin_event_int(log, "step", subgraph->end);
+        kin_event_str(log, "what", kin_step_name((kin_step_kind)t->steps.at[subgraph->end].kind));
+        kin_event_str(log, "reason", subgraph->why);
+        kin_event_end(log);
+    }
 }
 
 void

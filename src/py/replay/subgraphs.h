@@ -2,6 +2,7 @@
 #ifndef KIN_PY_SUBGRAPHS_H
 #define KIN_PY_SUBGRAPHS_H
 
+#include "core/diag/events.h"
 #include "core/trace/partition.h"
 #include "core/tier/compile_heuristic.h"
 #include "py/entry/entry.h"
@@ -43,6 +44,9 @@ kin_subgraph_is_backed_off(kin_subgraph *subgraph)
 /* Does the step ask its operands and change nothing? Does it make an object that was not there before? */
 bool kin_step_only_asks(const kin_step *s);
 bool kin_step_only_makes(const kin_step *s);
+
+/* Writes to the log why graphs are compiled in parts. */
+void kin_subgraphs_say_parts(const kin_entry *v, const kin_subgraphs *subgraphs, kin_event_log *log, PyObject *name, uint32_t entry);
 
 /* Its steps run one by one from now on. */
 void kin_subgraph_stop(kin_subgraph *subgraph);

@@ -5,6 +5,8 @@
  */
 #include "py/report/dump_graph_priv.h"
 
+#include "core/trace/effects.h"
+
 /* ---- who uses what ---- */
 
 uint32_t
@@ -226,6 +228,7 @@ describe_node(grapher *x, const kin_step *s, const callee *c, uint32_t node)
                         || PyDict_SetItemString(entry, "callable", c->callable != NULL ? c->callable : Py_None) < 0
                         || dump_set(entry, "args", PyList_AsTuple(args)) < 0
                         || PyDict_SetItemString(entry, "kwargs", kwargs) < 0
+                        || PyDict_SetItemString(entry, "switches", kin_step_switches(s) ? Py_True : Py_False) < 0
                         || PyDict_SetItemString(entry, "class", class_of_result(d, s)) < 0
                         || PyDict_SetItemString(entry, "note", note != NULL ? note : Py_None) < 0
                         || dump_set(entry, "name", PyUnicode_FromString(x->g->failed ? "" : kin_graph_text(x->g, x->g->nodes.at[node].name))) < 0))

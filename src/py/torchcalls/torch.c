@@ -208,36 +208,72 @@ is_inplace(const char *name)
 
 /* -- ambient state ---------------------------------------------------------------------------------------------------- */
 
-/* What the recording has switched gradients to; -1: nothing, or it is not known. */
-static int
-switched_grad(rec *r)
+/* A setting's name, as its getter and its setter have it: is_grad_enabled(), _set_grad_enabled(on). */
+static const char *
+setting_of(PyObject *callable, const char *prefix)
 {
-    for (uint32_t i = r->t->steps.len; r->ambient && r->region == NULL && i > 0; i--) {
-        const kin_step *s = &r->t->steps.at[i - 1];
-        bool acts = s->kind == KIN_STEP_CALL && s->flags & KIN_STEP_EFFECT && !(s->flags & KIN_STEP_TORCH);
-        if (kin_step_does(s, KIN_GRAD_MODE)) {
-            PyObject *on = s->nargs == 2 && rec_is_const(r, r->t->vids.at[s->args + 1]) ? O(r, r->t->vids.at[s->args + 1]) : NULL;
-            return on == Py_True ? 1 : on == Py_False ? 0 : -1;
-        }
-        if (s->flags & KIN_STEP_OPAQUE || s->kind == KIN_STEP_RETURN || s->kind == KIN_STEP_EXIT || (acts && !kin_step_does(s, KIN_SETTINGS) && !kin_step_does(s, KIN_OF_FIRST)))
-            return -1;
-    }
-    return -1;
+    const char *name = kin_callable_name(callable);
+    name += name[0] == '_';
+    size_t n = strlen(prefix);
+    return strncmp(name, prefix, n) == 0 ? name + n : NULL;
 }
 
-/* Does it switch gradients on or off, as is known? Then it is a node of graphs that others compile: a graph goes on behind it. */
 static bool
-switches_grad(rec *r, const rec_args *a)
+sets_what_is_asked(rec *r, const kin_step *s, PyObject *asker, const kin_vid *args, uint32_t npos)
 {
-    return !r->opt->kernels && (rec_callable_effects(O(r, a->callee)) & KIN_GRAD_MODE) && a->npos == 1 && a->nkw == 0 && rec_is_const(r, a->args[0]) &&
-           PyBool_Check(O(r, a->args[0]));
+    const kin_vid *given = r->t->vids.at + s->args;
+    const char *asked = setting_of(asker, "is_"), *set = setting_of(O(r, given[0]), "set_");
+    asked = asked != NULL ? asked : setting_of(asker, "get_");
+    if (asked == NULL || set == NULL || strcmp(asked, set) != 0 || s->nargs != npos + 2)
+        return false;
+    for (uint32_t i = 0; i < npos; i++)
+        if (!rec_is_const(r, given[i + 1]) || !rec_is_const(r, args[i]) || PyObject_RichCompareBool(O(r, given[i + 1]), O(r, args[i]), Py_EQ) != 1)
+            return false;
+    return true;
+}
+
+/* Who has settled what the getter answers: ELSEWHERE: it is not known who. */
+typedef enum { SETTLED_ELSEWHERE, SETTLED_BEFORE, SETTLED_HERE } settled;
+
+/* HERE: the recording itself, with a value that is known; BEFORE: whoever ran before the call that is recorded. */
+static settled
+who_settled(rec *r, PyObject *asker, const kin_vid *args, uint32_t npos)
+{
+    if (r->region != NULL)
+        return SETTLED_ELSEWHERE;
+    for (uint32_t i = r->t->steps.len; i > 0; i--) {
+        const kin_step *s = &r->t->steps.at[i - 1];
+        bool acts = s->kind == KIN_STEP_CALL && s->flags & KIN_STEP_EFFECT && !(s->flags & KIN_STEP_TORCH);
+        if (kin_step_switches(s) && s->kind == KIN_STEP_CALL) {
+            if (!sets_what_is_asked(r, s, asker, args, npos))
+                continue;
+            return rec_is_const(r, r->t->vids.at[s->args + s->nargs - 1]) ? SETTLED_HERE : SETTLED_ELSEWHERE;
+        }
+        if (s->flags & KIN_STEP_OPAQUE || s->kind == KIN_STEP_RETURN || s->kind == KIN_STEP_EXIT || (acts && !kin_step_does(s, KIN_SETTINGS) && !kin_step_does(s, KIN_OF_FIRST)))
+            return SETTLED_ELSEWHERE;
+    }
+    return SETTLED_BEFORE;
+}
+
+/* Does it switch a setting of torch, as is known? Then it is a node of graphs that others compile: a graph goes on behind it. */
+static bool
+switches_setting(rec *r, const rec_args *a, kin_vid *args)
+{
+    uint32_t does = rec_callable_effects(O(r, a->callee));
+    bool known = !r->opt->kernels && (does & KIN_GRAD_MODE || (does & KIN_SETTINGS && does & KIN_STORES)) && a->nkw == 0 && a->npos <= 2;
+    for (uint32_t i = 0; known && i < a->npos; i++) {
+        kin_vid c = rec_need_const(r, a->args[i]);
+        known = c != 0;
+        args[i] = c != 0 ? c : a->args[i];
+    }
+    return known && (!(does & KIN_GRAD_MODE) || (a->npos == 1 && PyBool_Check(O(r, a->args[0]))));
 }
 
 /* Ambient state not yet changed by the recording is an entry fact: the getter, its arguments and its answer. */
 static bool
 call_getter(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, int ndrop)
 {
-    if (r->ambient || npos > 4)
+    if (npos > 4 || (r->ambient && who_settled(r, O(r, callee), args, npos) != SETTLED_BEFORE))
         return false;
     PyObject *objs[8];
     for (uint32_t i = 0; i < npos; i++) {
@@ -433,7 +469,7 @@ call_torch_c(rec *r, const rec_args *a)
     r->unchecked = strstr(name, "torch_function") != NULL;
     if (rec_callable_knows(obj, KIN_KNOWS_ENTRY) && a->nkw == 0 && call_getter(r, a->callee, a->args, a->npos, a->ndrop))
         return true;
-    if ((rec_callable_effects(obj) & KIN_GIVES_GRAD) && a->npos + a->nkw == 0 && switched_grad(r) >= 0) {
+    if (rec_callable_knows(obj, KIN_KNOWS_ENTRY) && a->nkw == 0 && r->ambient && who_settled(r, obj, a->args, a->npos) == SETTLED_HERE) {
         rec_drop(r, a->ndrop);
         rec_await_const(r);
         return true;
@@ -449,7 +485,11 @@ call_torch_c(rec *r, const rec_args *a)
     if (is_ambient_function(obj, r, a->args, a->npos + a->nkw)) {
         r->ambient = r->ambient || !rec_callable_knows(obj, KIN_KNOWS_NO_CHANGE);
         unsigned seen = kin_foreign_modes() ? KIN_STEP_OPAQUE : 0; /* by the mode */
-        rec_call_step(r, a, switches_grad(r, a) ? KIN_STEP_EFFECT | KIN_STEP_TORCH : KIN_STEP_EFFECT | seen, -1);
+        kin_vid args[2];
+        rec_args known = *a;
+        bool switches = switches_setting(r, a, args);
+        known.args = switches ? args : a->args;
+        rec_call_step(r, &known, switches ? KIN_STEP_EFFECT | KIN_STEP_TORCH : KIN_STEP_EFFECT | seen, -1);
         return true;
     }
     if (call_metadata(r, a))
@@ -651,10 +691,33 @@ call_skipped(rec *r, const rec_args *a)
     return false;
 }
 
+/* inference_mode's guard: made with a known answer, entered and left. */
+static bool
+call_inference_mode(rec *r, const rec_args *a)
+{
+    uint32_t does = rec_callable_effects(O(r, a->callee));
+    if (!(does & KIN_SETTINGS) || !(does & KIN_STORES) || !(does & (KIN_OF_FIRST | KIN_GIVES_NEW)) || r->opt->kernels || !rec_is_const(r, a->callee) || a->npos == 0 || a->npos > 4 || a->nkw != 0)
+        return false;
+    kin_vid args[4];
+    bool makes = PyType_Check(O(r, a->callee));
+    for (uint32_t i = 0; i < a->npos; i++) {
+        args[i] = makes || i > 0 ? rec_need_const(r, a->args[i]) : a->args[i];
+        if (args[i] == 0)
+            return false;
+    }
+    rec_args known = *a;
+    known.args = args;
+    r->ambient = true;
+    rec_call_step(r, &known, KIN_STEP_EFFECT | KIN_STEP_TORCH, -1);
+    return true;
+}
+
 bool
 rec_call_torch(rec *r, const rec_args *a)
 {
     PyObject *obj = O(r, a->callee);
+    if (call_inference_mode(r, a))
+        return true;
     if (is_scripted(obj) && rec_any_tensor(r, a->args, a->npos + a->nkw)) {
         call_known_node(r, a);
         return true;

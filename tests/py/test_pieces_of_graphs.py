@@ -1,0 +1,367 @@
+"""What stands between tensor calls does not divide a graph that a custom backend gets: the graph runs early, and such steps go on with its results.
+
+Each program is one graph for the backend, for explain() and for stats(); results, effects and exceptions are eager's, also where the program is left
+before any of its steps.
+"""
+import collections
+import contextlib
+import traceback
+
+import pytest
+import torch
+from torch import nn
+
+kintsugi = pytest.importorskip("kintsugi", reason="the extension is not built", exc_type=ImportError)
+
+PROGRAMS = {}
+
+
+def program(make):
+    PROGRAMS[make.__name__] = make
+    return make
+
+
+def vector(n=6):
+    return torch.linspace(-1.0, 2.0, n)
+
+
+def layer():
+    torch.manual_seed(0)
+    return nn.Linear(6, 6)
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    kintsugi.reset()
+    yield
+    kintsugi._kintsugi.force_exit(None)
+
+
+# -- containers, stores, exceptions ---------------------------------------------------------------------------------------
+
+
+@program
+def ordered_dict():
+    def fn(x):
+        d = collections.OrderedDict()
+        d["a"] = x + 1
+        d["b"] = d["a"] * 2
+        d.move_to_end("a")
+        return sum(d.values()) + 1, list(d)
+    return fn, (vector(),)
+
+
+@program
+def chain_map():
+    def fn(x):
+        m = collections.ChainMap({"a": x + 1}, {"b": x * 2})
+        y = m["a"] + m["b"]
+        m["c"] = y * 2
+        return m["c"] + m.get("d", 1)
+    return fn, (vector(),)
+
+
+@program
+def dict_of_the_caller():
+    def fn(x, d):
+        d["b"] = x + 1
+        y = d["b"] * d["a"]
+        d["c"] = y
+        return y + 1, sorted(d)
+    return fn, (vector(), {"a": vector()})
+
+
+@program
+def list_of_the_caller():
+    def fn(x, seen):
+        y = x + 1
+        seen.append(y)
+        z = y * 2
+        seen.insert(0, len(seen))
+        return torch.stack([y, z]) * 2
+    return fn, (vector(), [])
+
+
+@program
+def gradient_is_set():
+    def fn(x, w):
+        y = x * 2
+        w.grad = y
+        return y + 1
+    return fn, (vector(), vector().requires_grad_())
+
+
+@program
+def exception_is_kept():
+    def fn(x):
+        y = x + 1
+        try:
+            z = y * 2
+            raise ValueError("a")
+        except ValueError as error:
+            z = z * len(error.args)
+            kept = error
+        return z + 1, kept
+    return fn, (vector(),)
+
+
+@program
+def key_is_missing():
+    def fn(x):
+        y = x + 1
+        d = {}
+        try:
+            z = d["k"] * y
+        except KeyError:
+            z = y * 3
+        return z + 1
+    return fn, (vector(),)
+
+
+@program
+def exception_with_cause():
+    def fn(x):
+        y = x + 1
+        try:
+            try:
+                z = y * 2
+                raise KeyError("a")
+            except KeyError as error:
+                raise RuntimeError("b") from error
+        except RuntimeError as error:
+            z = z + (1 if isinstance(error.__cause__, KeyError) else 2)
+        return z * 2
+    return fn, (vector(),)
+
+
+@program
+def suppressed():
+    def fn(x):
+        y = x + 1
+        with contextlib.suppress(KeyError):
+            z = y * 2
+            {}["a"]
+        return z + y
+    return fn, (vector(),)
+
+
+@program
+def fields_replaced():
+    point = collections.namedtuple("point", "a b")
+
+    def fn(x):
+        p = point(x + 1, 2)
+        q = p._replace(b=p.a * 2)
+        return q.a + q.b
+    return fn, (vector(),)
+
+
+@program
+def random_numbers_between():
+    def fn(x, seen):
+        y = torch.rand(6) + x
+        seen.append(y)
+        z = torch.nn.functional.dropout(y, 0.5) * 2
+        seen.append(z)
+        return torch.rand(6) * z
+    return fn, (vector(), [])
+
+
+# -- settings -------------------------------------------------------------------------------------------------------------
+
+
+@program
+def autocast():
+    net = layer()
+
+    def fn(x):
+        y = net(x)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            z = net(y)
+            inside = torch.is_autocast_enabled("cpu")
+        return z.float() + y, z, inside, torch.is_autocast_enabled("cpu")
+    return fn, (vector()[None],)
+
+
+@program
+def autocast_in_autocast():
+    net = layer()
+
+    def fn(x):
+        y = net(x)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            z = net(y)
+            with torch.autocast("cpu", enabled=False):
+                z = net(z.float())
+            w = net(z)
+        return w.float() + y, w
+    return fn, (vector()[None],)
+
+
+@program
+def autocast_again():
+    net = layer()
+
+    def fn(x):
+        y = x * 2
+        for _ in range(3):
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                y = net(y).relu()
+            y = y.float() + 1
+        return y
+    return fn, (vector()[None],)
+
+
+@program
+def autocast_and_no_grad():
+    net = layer()
+
+    def fn(x):
+        y = x * 2
+        with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+            y = net(y).relu()
+        with torch.enable_grad():
+            y = net(y.float())
+        return y
+    return fn, (vector()[None],)
+
+
+@program
+def inference_mode():
+    def fn(x):
+        y = x + 1
+        with torch.inference_mode():
+            z = y * 2
+        return z + 1, z.is_inference()
+    return fn, (vector(),)
+
+
+@program
+def inference_mode_in_inference_mode():
+    def fn(x):
+        y = x * 2
+        with torch.inference_mode():
+            y = y + 1
+            with torch.inference_mode(False):
+                z = x + 2
+            y = y * 3
+        return y + 1, z * 2
+    return fn, (vector(),)
+
+
+@program
+def gradients_off_and_raise():
+    def fn(x):
+        y = x * 2
+        try:
+            with torch.no_grad():
+                z = y * 3
+                raise ValueError("a")
+        except ValueError:
+            z = z + y
+        return z * 2
+    return fn, (vector().requires_grad_(),)
+
+
+# -- checks ---------------------------------------------------------------------------------------------------------------
+
+
+def plain(value):
+    """What can be compared: tensors as lists, exceptions with their tracebacks and the tensors in their frames."""
+    if isinstance(value, torch.Tensor):
+        return value.dtype, value.requires_grad, value.is_inference(), value.tolist(), None if value.is_inference() or not value.is_leaf else plain(value.grad)
+    if isinstance(value, BaseException):
+        frames = [f for f, _ in traceback.walk_tb(value.__traceback__)]
+        return type(value), value.args, [(f.f_code.co_name, sorted((k, plain(v)) for k, v in f.f_locals.items() if isinstance(v, torch.Tensor))) for f in frames]
+    if isinstance(value, dict):
+        return {k: plain(v) for k, v in value.items()}
+    return [plain(v) for v in value] if isinstance(value, (list, tuple)) else value
+
+
+def outcome(fn, args):
+    torch.manual_seed(3)
+    result = fn(*args)
+    return plain(result), plain(list(args)), torch.rand(2).tolist(), torch.is_grad_enabled(), torch.is_autocast_enabled("cpu"), torch.is_inference_mode_enabled()
+
+
+@pytest.mark.parametrize("full", [True, False])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_backend_gets_one_graph(name, full):
+    seen = []
+
+    def backend(gm, inputs):
+        seen.append(gm)
+        return gm
+    eager, _ = PROGRAMS[name]()
+    fn, _ = PROGRAMS[name]()
+    compiled = kintsugi.compile(fn, backend=backend, fullgraph=full)
+    for _ in range(3):
+        assert outcome(compiled, PROGRAMS[name]()[1]) == outcome(eager, PROGRAMS[name]()[1])
+    stats = kintsugi.stats(compiled)
+    assert len(seen) == 1
+    assert [sum(v["graphs"] for v in stats["variants"]), stats["breaks"]] == [1, 0] and stats["replays"] >= 2
+    assert kintsugi.explain(PROGRAMS[name]()[0])(*PROGRAMS[name]()[1]).graph_count == 1
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_left_anywhere(name):
+    """Whatever the graph has not given is there when CPython goes on, and what it has computed ahead is not seen."""
+    eager, _ = PROGRAMS[name]()
+    fn, _ = PROGRAMS[name]()
+    compiled = kintsugi.compile(fn, backend=lambda gm, inputs: gm)
+    expected = outcome(eager, PROGRAMS[name]()[1])
+    for _ in range(2):
+        outcome(compiled, PROGRAMS[name]()[1])
+    for k in range(40):
+        kintsugi._kintsugi.force_exit(k)
+        assert outcome(compiled, PROGRAMS[name]()[1]) == expected, k
+
+
+def test_a_call_that_raises_behind_an_effect():
+    """The graph is given up, and the calls run where they stand."""
+    def fn(x, w, seen):
+        y = x + 1
+        seen.append(y.shape[0])
+        seen.append(y)
+        return y @ w
+
+    compiled = kintsugi.compile(fn, backend=lambda gm, inputs: gm, dynamic=True)
+    for n, m in ((6, 6), (6, 6), (5, 5), (6, 5), (4, 4)):
+        seen, expected = [], []
+        for f, into in ((fn, expected), (compiled, seen)):
+            try:
+                into.append(f(vector(n), vector(m), into))
+            except RuntimeError as error:
+                into.append(str(error))
+        assert plain(seen) == plain(expected)
+
+
+def test_writes_are_not_made_ahead():
+    def fn(x, seen):
+        y = x + 1
+        seen.append(y)
+        seen.append(y.sum().item())
+        y.add_(1)
+        seen.append(y.clone())
+        x.mul_(2)
+        return y + x
+
+    compiled = kintsugi.compile(fn, backend=lambda gm, inputs: gm)
+    for k in (None, None, None, 1, 2, 3, 4, 5, 6, 7):
+        kintsugi._kintsugi.force_exit(k)
+        assert outcome(compiled, (vector(), [])) == outcome(fn, (vector(), []))
+
+
+def test_gradients_through_autocast():
+    def fn(net, x):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            z = net(net(x))
+        return z.float().pow(2).mean()
+
+    grads = []
+    for f in (fn, kintsugi.compile(fn, backend="aot_eager"), kintsugi.compile(fn, backend=lambda gm, inputs: gm)):
+        for _ in range(3):
+            net = layer()
+            f(net, vector()[None]).backward()
+        grads.append(net.weight.grad)
+    assert torch.equal(grads[0], grads[1]) and torch.equal(grads[0], grads[2])
