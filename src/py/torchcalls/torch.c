@@ -206,108 +206,6 @@ is_inplace(const char *name)
     return n > 1 && name[n - 1] == '_' && name[n - 2] != '_';
 }
 
-/* -- ambient state ---------------------------------------------------------------------------------------------------- */
-
-/* A setting's name, as its getter and its setter have it: is_grad_enabled(), _set_grad_enabled(on). */
-static const char *
-setting_of(PyObject *callable, const char *prefix)
-{
-    const char *name = kin_callable_name(callable);
-    name += name[0] == '_';
-    size_t n = strlen(prefix);
-    return strncmp(name, prefix, n) == 0 ? name + n : NULL;
-}
-
-static bool
-sets_what_is_asked(rec *r, const kin_step *s, PyObject *asker, const kin_vid *args, uint32_t npos)
-{
-    const kin_vid *given = r->t->vids.at + s->args;
-    const char *asked = setting_of(asker, "is_"), *set = setting_of(O(r, given[0]), "set_");
-    asked = asked != NULL ? asked : setting_of(asker, "get_");
-    if (asked == NULL || set == NULL || strcmp(asked, set) != 0 || s->nargs != npos + 2)
-        return false;
-    for (uint32_t i = 0; i < npos; i++)
-        if (!rec_is_const(r, given[i + 1]) || !rec_is_const(r, args[i]) || PyObject_RichCompareBool(O(r, given[i + 1]), O(r, args[i]), Py_EQ) != 1)
-            return false;
-    return true;
-}
-
-/* Who has settled what the getter answers: ELSEWHERE: it is not known who. */
-typedef enum { SETTLED_ELSEWHERE, SETTLED_BEFORE, SETTLED_HERE } settled;
-
-/* HERE: the recording itself, with a value that is known; BEFORE: whoever ran before the call that is recorded. */
-static settled
-who_settled(rec *r, PyObject *asker, const kin_vid *args, uint32_t npos)
-{
-    if (r->region != NULL)
-        return SETTLED_ELSEWHERE;
-    for (uint32_t i = r->t->steps.len; i > 0; i--) {
-        const kin_step *s = &r->t->steps.at[i - 1];
-        bool acts = s->kind == KIN_STEP_CALL && s->flags & KIN_STEP_EFFECT && !(s->flags & KIN_STEP_TORCH);
-        if (kin_step_switches(s) && s->kind == KIN_STEP_CALL) {
-            if (!sets_what_is_asked(r, s, asker, args, npos))
-                continue;
-            return rec_is_const(r, r->t->vids.at[s->args + s->nargs - 1]) ? SETTLED_HERE : SETTLED_ELSEWHERE;
-        }
-        if (s->flags & KIN_STEP_OPAQUE || s->kind == KIN_STEP_RETURN || s->kind == KIN_STEP_EXIT || (acts && !kin_step_does(s, KIN_SETTINGS) && !kin_step_does(s, KIN_OF_FIRST)))
-            return SETTLED_ELSEWHERE;
-    }
-    return SETTLED_BEFORE;
-}
-
-/* Does it switch a setting of torch, as is known? Then it is a node of graphs that others compile: a graph goes on behind it. */
-static bool
-switches_setting(rec *r, const rec_args *a, kin_vid *args)
-{
-    uint32_t does = rec_callable_effects(O(r, a->callee));
-    bool known = !r->opt->kernels && (does & KIN_GRAD_MODE || (does & KIN_SETTINGS && does & KIN_STORES)) && a->nkw == 0 && a->npos <= 2;
-    for (uint32_t i = 0; known && i < a->npos; i++) {
-        kin_vid c = rec_need_const(r, a->args[i]);
-        known = c != 0;
-        args[i] = c != 0 ? c : a->args[i];
-    }
-    return known && (!(does & KIN_GRAD_MODE) || (a->npos == 1 && PyBool_Check(O(r, a->args[0]))));
-}
-
-/* Ambient state not yet changed by the recording is an entry fact: the getter, its arguments and its answer. */
-static bool
-call_getter(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, int ndrop)
-{
-    if (npos > 4 || (r->ambient && who_settled(r, O(r, callee), args, npos) != SETTLED_BEFORE))
-        return false;
-    PyObject *objs[8];
-    for (uint32_t i = 0; i < npos; i++) {
-        kin_vid c = rec_need_const(r, args[i]);
-        if (c == 0)
-            return false;
-        objs[i] = O(r, c);
-    }
-    PyObject *answer = PyObject_Vectorcall(O(r, callee), objs, npos, NULL);
-    if (answer == NULL) {
-        PyErr_Clear();
-        return false;
-    }
-    uint32_t key = rec_ref(r, O(r, callee)) ^ (npos ? rec_ref(r, objs[0]) << 12 : 0);
-    uint32_t *seen = rec_map_at(r->facts_seen, rec_epoch(r), key, 0xA3B1, npos);
-    if (seen != NULL && *seen == 0) {
-        PyObject *fact = PyTuple_New(npos + 2);
-        if (fact != NULL) {
-            PyTuple_SET_ITEM(fact, 0, Py_NewRef(O(r, callee)));
-            for (uint32_t i = 0; i < npos; i++)
-                PyTuple_SET_ITEM(fact, i + 1, Py_NewRef(objs[i]));
-            PyTuple_SET_ITEM(fact, npos + 1, Py_NewRef(answer));
-            *seen = 1;
-            rec_fact(r, KIN_FACT_CALL_IS, 0, fact, 0);
-            Py_DECREF(fact);
-        }
-    }
-    kin_vid value = rec_const(r, answer);
-    Py_DECREF(answer);
-    rec_drop(r, ndrop);
-    rec_push(r, value);
-    return true;
-}
-
 /* -- calls ---------------------------------------------------------------------------------------------------------- */
 
 static bool
@@ -467,13 +365,8 @@ call_torch_c(rec *r, const rec_args *a)
     PyObject *obj = O(r, a->callee);
     const char *name = kin_callable_name(obj);
     r->unchecked = strstr(name, "torch_function") != NULL;
-    if (rec_callable_knows(obj, KIN_KNOWS_ENTRY) && a->nkw == 0 && call_getter(r, a->callee, a->args, a->npos, a->ndrop))
+    if (rec_ask_setting(r, a))
         return true;
-    if (rec_callable_knows(obj, KIN_KNOWS_ENTRY) && a->nkw == 0 && r->ambient && who_settled(r, obj, a->args, a->npos) == SETTLED_HERE) {
-        rec_drop(r, a->ndrop);
-        rec_await_const(r);
-        return true;
-    }
     if (strncmp(name, "_has_torch_function", 19) == 0) {
         for (uint32_t i = 0; i < a->npos; i++)
             if (VIRTUAL(r, a->args[i]) == NULL && !rec_is_const(r, a->args[i]))
@@ -487,7 +380,7 @@ call_torch_c(rec *r, const rec_args *a)
         unsigned seen = kin_foreign_modes() ? KIN_STEP_OPAQUE : 0; /* by the mode */
         kin_vid args[2];
         rec_args known = *a;
-        bool switches = switches_setting(r, a, args);
+        bool switches = rec_switches_setting(r, a, args);
         known.args = switches ? args : a->args;
         rec_call_step(r, &known, switches ? KIN_STEP_EFFECT | KIN_STEP_TORCH : KIN_STEP_EFFECT | seen, -1);
         return true;
@@ -691,32 +584,11 @@ call_skipped(rec *r, const rec_args *a)
     return false;
 }
 
-/* inference_mode's guard: made with a known answer, entered and left. */
-static bool
-call_inference_mode(rec *r, const rec_args *a)
-{
-    uint32_t does = rec_callable_effects(O(r, a->callee));
-    if (!(does & KIN_SETTINGS) || !(does & KIN_STORES) || !(does & (KIN_OF_FIRST | KIN_GIVES_NEW)) || r->opt->kernels || !rec_is_const(r, a->callee) || a->npos == 0 || a->npos > 4 || a->nkw != 0)
-        return false;
-    kin_vid args[4];
-    bool makes = PyType_Check(O(r, a->callee));
-    for (uint32_t i = 0; i < a->npos; i++) {
-        args[i] = makes || i > 0 ? rec_need_const(r, a->args[i]) : a->args[i];
-        if (args[i] == 0)
-            return false;
-    }
-    rec_args known = *a;
-    known.args = args;
-    r->ambient = true;
-    rec_call_step(r, &known, KIN_STEP_EFFECT | KIN_STEP_TORCH, -1);
-    return true;
-}
-
 bool
 rec_call_torch(rec *r, const rec_args *a)
 {
     PyObject *obj = O(r, a->callee);
-    if (call_inference_mode(r, a))
+    if (rec_call_inference_mode(r, a))
         return true;
     if (is_scripted(obj) && rec_any_tensor(r, a->args, a->npos + a->nkw)) {
         call_known_node(r, a);

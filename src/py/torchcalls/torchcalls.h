@@ -65,4 +65,12 @@ kin_vid rec_apply_torch(rec *r, kin_vid callee, const kin_vid *args, uint32_t n,
 bool rec_fix_for_torch(rec *r, const kin_vid *args, uint32_t n);                       /* ... operands; false: code of the program may run */
 bool rec_is_tensor_value(rec *r, kin_vid vid);                                         /* ... a plain tensor, or what a call of torch gave */
 
+/* settings.c */
+/* A getter of a setting whose answer is known: whoever ran before the call has settled it, or the recording itself. */
+bool rec_ask_setting(rec *r, const rec_args *a);
+/* Does it switch a setting of torch, as is known? Then it is a node of graphs that others compile: a graph goes on behind it. args: two, for its operands as constants. */
+bool rec_switches_setting(rec *r, const rec_args *a, kin_vid *args);
+/* inference_mode's guard: made with a known answer, entered and left. */
+bool rec_call_inference_mode(rec *r, const rec_args *a);
+
 #endif
