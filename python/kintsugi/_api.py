@@ -47,6 +47,9 @@ def compile(fn_or_module=None, *, fullgraph=False, dynamic=None, backend=None, m
     backend = lookup_backend(backend)
     if callable(backend):
         backend = with_arguments(backend, mode, options)
+        from . import _symbols
+
+        _symbols.prepare()
     else:
         _check_mode(mode)
         _check_options(options or {})

@@ -15,6 +15,14 @@ _UNARY = ("neg", "pos", "invert", "not_")
 _COMPARE = ("lt", "le", "eq", "ne", "gt", "ge")
 
 
+def prepare():
+    """Imports what PyTorch's fake tensors and symbols need, before anything is recorded: imports in a call make its guards fail afterwards (the abc
+    module's token of registered classes)."""
+    from torch._dynamo.source import LocalSource  # noqa: F401
+    from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: F401
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv  # noqa: F401
+
+
 class Sizes(tuple):
     """Where the program has a torch.Size whose numbers the graph computes."""
 

@@ -2,6 +2,8 @@
 import functools
 import itertools
 import operator
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -253,3 +255,26 @@ def test_tuples_are_outputs_as_their_items(backend):
         assert [type(part) for part in got] == [type(part) for part in want] and len(got[0]) == len(want[0])
         torch.testing.assert_close(got, want, rtol=0, atol=0)
     assert not graphs or ([target is operator.getitem for target in graphs[0]] == [True] * 6 + [False] and len(graphs) <= 4)
+
+
+def test_first_call_of_a_backend_changes_no_guard():
+    """What PyTorch's fake tensors need is imported before anything is recorded; in a process of its own, where nothing else has done it."""
+    program = """
+import torch, kintsugi
+calls = []
+def backend(gm, inputs):
+    calls.append(gm)
+    return gm.forward
+layers = torch.nn.ModuleList([torch.nn.Linear(3, 3), torch.nn.ReLU()])
+def fn(x):
+    for layer in layers:
+        x = layer(x)
+    return x
+compiled = kintsugi.compile(fn, backend=backend)
+for _ in range(3):
+    compiled(torch.ones(3))
+stats = kintsugi.stats(compiled)
+assert (len(calls), stats["recordings"], stats["guard_misses"]) == (1, 1, 0), (len(calls), stats)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
