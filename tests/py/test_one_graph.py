@@ -1,4 +1,5 @@
 """Everyday code around tensors that must stay one graph, with no breaks and replayed whole."""
+import collections
 import functools
 import pathlib
 import sys
@@ -121,3 +122,40 @@ def test_autograd_function_is_replayed_whole():
         assert torch.equal(a, b) and torch.equal(x.grad, y.grad)
     entry, = kintsugi.stats(compiled)["variants"]
     assert (entry["hits"], entry["exits"]) == (3, 0)
+
+
+def extended(x, items):
+    found = [x]
+    found.extend(items(x))
+    found.append(x)
+    return found
+
+
+def added_up(x):
+    numbers = [1, x / 2]
+    numbers = numbers + [x, 4]
+    numbers.append(2.5)
+    return sum(numbers)
+
+
+def inserted(x):
+    found = collections.deque([x, x + 1], maxlen=5)
+    found.insert(0, x * 3)
+    found.insert(1, "text")
+    return found[0] + found[2]
+
+
+@pytest.mark.parametrize("fn", [
+    lambda x: sum([1, 2, 3, x]), lambda x: sum([x, 1, x], 2.5), lambda x: sum((v for v in (1, x, 2)), x * 2), lambda x: sum(v for v in (1, x, 2.5)), added_up,
+    lambda x: sum(v * 2 for v in [True, 3, x, x + 1]), lambda x: x + len(x) + x.__len__(), lambda x: [sum([1, 2]), sum([0.5, 2]) * x],
+    lambda x: extended(x, lambda x: map(lambda v: v + 1, [x, x * 2])), lambda x: extended(x, lambda x: map(torch.sin, [x, x * 2])),
+    lambda x: extended(x, lambda x: (v + 1 for v in [x, x * 2])), lambda x: extended(x, lambda x: filter(lambda v: v.dim() == 1, [x, x.sum(), x])),
+    lambda x: extended(x, lambda x: (v for v in ())), inserted])
+def test_numbers_among_tensors_and_iterators_that_lists_take(fn):
+    compiled = kintsugi.compile(fn, fullgraph=True)
+    for x in (torch.ones(3), torch.ones(3), torch.arange(3.0), torch.ones(5), torch.ones(5), torch.ones(4)):
+        expected, found = fn(x), compiled(x)
+        assert type(found) is type(expected)
+        for a, b in zip(found, expected, strict=True) if isinstance(found, list) else [(found, expected)]:
+            assert torch.equal(torch.as_tensor(a), torch.as_tensor(b))
+    assert kintsugi.stats(compiled)["breaks"] == 0

@@ -75,29 +75,41 @@ finish_number(rec *r, rec_consumer *c)
     return true;
 }
 
-/* sum() of tensors: the additions it makes are nodes of the graph. */
+/* The last tensor up to item i, or what the sum begins with. */
+static PyObject *
+kind_of_sum(rec *r, const rec_consumer *c, uint32_t i)
+{
+    while (i > 0 && !kin_is_tensor(c->held[i]))
+        i--;
+    return kin_is_tensor(c->held[i]) ? c->held[i] : O(r, c->args[1]);
+}
+
+/* sum() of tensors, and of numbers among them: the additions it makes are nodes of the graph. */
 static bool
 finish_sum(rec *r, rec_consumer *c)
 {
     bool number = c->n == 1 && c->call.npos == 1 && rec_data_of(r, c->items[0]) != REC_NO_DATA;
     if (number && (PyFloat_CheckExact(c->held[0]) || PyLong_CheckExact(c->held[0])))
         return finish_number(r, c);
-    bool tensors = c->n > 0 && c->call.npos <= 2;
-    for (uint32_t i = 0; tensors && i < c->n; i++)
-        tensors = rec_is_tensor_value(r, c->items[i]);
-    if (!tensors)
+    bool tensors = false, others = c->call.npos > 2;
+    for (uint32_t i = 0; i < c->n; i++) {
+        bool tensor = rec_is_tensor_value(r, c->items[i]);
+        tensors = tensors || tensor;
+        others = others || !(tensor || (rec_is_number(O(r, c->items[i])) && need_atom(r, c->items[i])));
+    }
+    if (others || !tensors)
         return finish_constant(r, c);
     PyObject *zero = PyLong_FromLong(0);
     kin_vid acc = c->call.npos == 2 ? c->args[1] : rec_const(r, zero);
     Py_XDECREF(zero);
     if (!c->from_tensor && !need_atom(r, acc))
         return false;
-    for (uint32_t i = 0; i < c->n; i++) {
+    for (uint32_t i = rec_sum_of_numbers(r, &acc, c->items, c->n); i < c->n; i++) {
         if (O(r, c->items[i]) != NULL)
             rec_need_type(r, c->items[i]);
         kin_vid pair[2] = {rec_as_const(r, acc), c->items[i]};
         acc = rec_step_out(r, KIN_STEP_BINARY, KIN_STEP_TORCH, pair, 2);
-        r->info.at[acc].obj = c->held ? c->held[i] : NULL; /* of its type, and alive: the sums in between are not */
+        r->info.at[acc].obj = c->held ? kind_of_sum(r, c, i) : NULL; /* of its type, and alive: the sums in between are not */
     }
     r->info.at[acc].obj = NULL;
     push_result(r, c, acc);
@@ -205,12 +217,36 @@ finish_close(rec *r, rec_consumer *c)
     return true;
 }
 
+/* list.extend(): the list is one that the recording knows. */
+static bool
+finish_extend(rec *r, rec_consumer *c)
+{
+    const rec_virtual *f = VIRTUAL(r, c->args[0]);
+    if (f == NULL || f->kind != VIRTUAL_LIST || !f->known || f->escaped)
+        return false;
+    push_value(r, c, rec_const(r, Py_None));
+    return true;
+}
+
+static void
+put_behind(rec *r, rec_consumer *c)
+{
+    kin_vid args[2] = {c->args[0], rec_build_tuple(r, c->items, c->n, NULL)};
+    uint32_t s = rec_step(r, KIN_STEP_LIST_EXTEND, KIN_STEP_MUTATES, args, 2);
+    r->t->steps.at[s].snap = 0;
+    for (uint32_t i = 0; i < c->n; i++)
+        if (!rec_virtual_push(VIRTUAL(r, args[0]), c->items[i]))
+            r->status = KIN_NOMEM;
+    rec_changed(r, args[0]);
+}
+
 static const consumer_row rows[] = {
     {"all", TAKE_WHILE_TRUE, finish_answer}, {"any", TAKE_WHILE_FALSE, finish_answer}, {"next", TAKE_ONE, finish_next},
     {"tuple", TAKE_ALL, finish_tuple}, {"list", TAKE_ALL, rec_finish_list}, {"sum", TAKE_ALL, finish_sum},
     {"min", TAKE_ALL, finish_extreme}, {"max", TAKE_ALL, finish_extreme}, {"set", TAKE_ALL, finish_set},
     {"frozenset", TAKE_ALL, finish_constant}, {"dict", TAKE_ALL, finish_dict}, {"sorted", TAKE_ALL, finish_sorted},
-    {"join", TAKE_ALL, finish_constant}, {"send", TAKE_ONE, finish_send}, {"close", TAKE_ONE, finish_close}, {NULL, TAKE_ALL, NULL}};
+    {"join", TAKE_ALL, finish_constant}, {"extend", TAKE_ALL, finish_extend, NULL, put_behind, NULL},
+    {"send", TAKE_ONE, finish_send}, {"close", TAKE_ONE, finish_close}, {NULL, TAKE_ALL, NULL}};
 
 /* Where the row's callable is found under its name. */
 static PyObject *
@@ -218,7 +254,13 @@ home_of(const consumer_row *row, PyObject *builtins)
 {
     if (row->finish == finish_send || row->finish == finish_close)
         return kin_type_dict(&PyGen_Type);
-    return strcmp(row->name, "join") == 0 ? kin_type_dict(&PyUnicode_Type) : builtins;
+    return row->finish == finish_extend ? kin_type_dict(&PyList_Type) : strcmp(row->name, "join") == 0 ? kin_type_dict(&PyUnicode_Type) : builtins;
+}
+
+bool
+rec_consumes_second(const consumer_row *row)
+{
+    return row->finish == finish_extend || strcmp(row->name, "join") == 0;
 }
 
 /* The row of a builtin function, a builtin class, str.join or generator.send, found by identity. */
@@ -243,7 +285,7 @@ rec_consume_call(rec *r, const rec_args *a)
     if (a->nkw != 0 || a->npos == 0 || a->npos > 2)
         return false;
     const consumer_row *row = rec_consumer_row(O(r, a->callee));
-    uint32_t at = row != NULL && strcmp(row->name, "join") == 0 ? 1 : 0;
+    uint32_t at = row != NULL && rec_consumes_second(row) ? 1 : 0;
     bool sends = row != NULL && row->finish == finish_send, closes = row != NULL && row->finish == finish_close;
     if (row == NULL || at >= a->npos || (a->npos == 2 && at == 0 && row->finish != finish_sum && row->finish != finish_next && !sends) || (sends && a->npos != 2))
         return false;

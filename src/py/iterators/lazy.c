@@ -364,7 +364,9 @@ consume_applied(rec *r, const consumer_row *row, const rec_args *a, kin_vid lazy
     bool shared = is_shared(r, lazy), done = row->finish(r, &c);
     if (!done)
         rec_truncate(r, start);
-    else if (done && shared)
+    else if (row->written != NULL)
+        row->written(r, &c);
+    if (done && shared)
         rec_lazy_used_up(r, lazy);
     free(c.items);
     return done;
@@ -376,7 +378,7 @@ rec_consume_lazy(rec *r, const rec_args *a)
 {
     kin_vid lazy = a->npos && a->npos <= 2 && a->nkw == 0 ? a->args[a->npos - 1] : 0;
     const consumer_row *row = lazy_class(r, lazy) ? rec_consumer_row(O(r, a->callee)) : NULL;
-    if (row == NULL || row->rule == TAKE_ONE || (a->npos == 2) != (strcmp(row->name, "join") == 0))
+    if (row == NULL || row->rule == TAKE_ONE || (a->npos == 2) != rec_consumes_second(row))
         return false;
     kin_vid func, self;
     if (!rec_find_callback(r, VIRTUAL(r, lazy)->items[1], &func, &self))

@@ -471,10 +471,28 @@ deque_change(rec *r, const rec_args *a)
     return true;
 }
 
+static bool
+deque_insert(rec *r, const rec_args *a)
+{
+    if (a->npos != 3 || !is_deque(r, a) || !PyLong_CheckExact(O(r, a->args[1])))
+        return false;
+    rec_virtual *f = VIRTUAL(r, a->args[0]);
+    bool inside = f != NULL && !f->escaped;
+    ask_type(r, a->args[1]);
+    if (inside)
+        rec_virtual_push(f, a->args[2]);
+    r->keep_inside = inside;
+    rec_model_step(r, a, KIN_STEP_EFFECT);
+    r->keep_inside = false;
+    if (!inside)
+        rec_forget_contents(r);
+    return true;
+}
+
 const rec_method_row rec_deque_rows[] = {
     {"deque.append", deque_append}, {"deque.appendleft", deque_append}, {"deque.extend", deque_change}, {"deque.extendleft", deque_change},
     {"deque.pop", deque_change}, {"deque.popleft", deque_change}, {"deque.rotate", deque_change}, {"deque.clear", deque_change},
-    {"deque.reverse", deque_change}, {NULL, NULL}};
+    {"deque.reverse", deque_change}, {"deque.insert", deque_insert}, {NULL, NULL}};
 
 const rec_method_row rec_ordered_views[] = {
     {"keys", dict_keys}, {"values", dict_values}, {"items", dict_items}, {NULL, NULL}};

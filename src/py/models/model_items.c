@@ -266,10 +266,48 @@ start_of_sum(rec *r, const rec_args *a)
     kin_vid start = a->npos + a->nkw == 2 ? a->args[1] : rec_const(r, zero);
     Py_XDECREF(zero);
     PyObject *obj = O(r, start);
-    return obj != NULL && (rec_can_const(r, start) || kin_is_plain_tensor(obj)) ? start : 0;
+    if (obj == NULL || kin_is_plain_tensor(obj))
+        return obj != NULL ? start : 0;
+    return rec_can_const(r, start) ? rec_need_const(r, start) : 0;
 }
 
-/* sum() of tensors: the additions it makes are nodes of the graph. */
+bool
+rec_is_number(PyObject *obj)
+{
+    return obj != NULL && (PyLong_CheckExact(obj) || PyFloat_CheckExact(obj) || PyComplex_CheckExact(obj) || PyBool_Check(obj));
+}
+
+uint32_t
+rec_sum_of_numbers(rec *r, kin_vid *acc, const kin_vid *items, uint32_t n)
+{
+    uint32_t count = 0;
+    while (rec_is_const(r, *acc) && count < n && rec_is_number(O(r, items[count])) && rec_can_const(r, items[count]))
+        count++;
+    PyObject *numbers = PyList_New(count), *sum = NULL;
+    for (uint32_t i = 0; numbers != NULL && i < count; i++)
+        PyList_SET_ITEM(numbers, i, Py_NewRef(O(r, items[i])));
+    if (numbers != NULL && count > 0)
+        sum = PyObject_CallFunctionObjArgs(PyDict_GetItemString(PyEval_GetBuiltins(), "sum"), numbers, O(r, *acc), NULL);
+    if (sum != NULL)
+        *acc = rec_const(r, sum);
+    PyErr_Clear();
+    Py_XDECREF(numbers);
+    count = sum != NULL ? count : 0;
+    Py_XDECREF(sum);
+    return count;
+}
+
+/* May sum() add it to tensors? */
+static bool
+is_summand(rec *r, kin_vid item, bool *tensors)
+{
+    PyObject *obj = O(r, item);
+    bool tensor = obj != NULL && kin_is_plain_tensor(obj);
+    *tensors = *tensors || tensor;
+    return tensor || (rec_is_number(obj) && rec_can_const(r, item) && rec_need_const(r, item) != 0);
+}
+
+/* sum() of tensors, and of numbers among them: the additions it makes are nodes of the graph. */
 static bool
 model_sum(rec *r, const rec_args *a)
 {
@@ -284,10 +322,11 @@ model_sum(rec *r, const rec_args *a)
         free(items);
         return false;
     }
-    bool ok = true;
-    for (uint32_t i = 0; ok && i < n; i++)
-        ok = from != a->args[0] || (O(r, items[i]) && kin_is_plain_tensor(O(r, items[i])));
-    for (uint32_t i = 0; ok && i < n; i++) {
+    bool ok = true, tensors = from != a->args[0];
+    for (uint32_t i = 0; ok && from == a->args[0] && i < n; i++)
+        ok = is_summand(r, items[i], &tensors);
+    ok = ok && tensors;
+    for (uint32_t i = ok ? rec_sum_of_numbers(r, &acc, items, n) : n; i < n; i++) {
         if (O(r, items[i]) != NULL)
             rec_need_type(r, items[i]);
         kin_vid pair[2] = {acc, items[i]};

@@ -99,4 +99,8 @@ bool rec_call_optimizer(rec *r, const rec_args *a);
 bool rec_call_update_wrapper(rec *r, const rec_args *a);
 bool rec_call_deepcopy(rec *r, const rec_args *a);
 
+/* ---- model_items.c ---- */
+bool rec_is_number(PyObject *obj);                       /* one of Python's own classes */
+uint32_t rec_sum_of_numbers(rec *r, kin_vid *acc, const kin_vid *items, uint32_t n); /* of the first ones, as sum() adds floats; how many they are */
+
 #endif
