@@ -264,12 +264,13 @@ launch_sizes_note_training(kernel_launcher *self, const launch_version *version)
 {
     launch_sizes *s = &self->sizes;
     const kin_abtest *t = &version->abtest;
-    if (!launch_sizes_are_on(self) || !s->ready || s->settled_training || t->nours == 0 || t->ntheirs == 0 || t->ours > KIN_TIER_AB_CLEARLY * t->theirs)
+    bool clear = t->ours <= KIN_TIER_AB_CLEARLY * t->theirs;
+    if (!launch_sizes_are_on(self) || !s->ready || s->settled_training || t->nours == 0 || t->ntheirs == 0 || (!clear && !t->decided))
         return;
-    s->settled_training = true;
     s->ours += t->ours;
     s->theirs += t->theirs;
     s->tried++;
+    s->settled_training = clear || (s->tried >= KIN_TIER_AB_FEW && s->ours <= s->theirs); /* little is gained, but with every size */
 }
 
 /* Steps and code have been timed on one call. */
