@@ -122,9 +122,11 @@ def failure_class(found):
     return "difference"
 
 
-def shrink(program, engine, exits=(), isolate=True, limit=600):
-    """The smallest program found that fails in the same way, and its differences."""
-    found = check(program, engine, exits, isolate)
+def shrink(program, engine, found, exits=(), isolate=True, limit=600):
+    """The smallest program found that fails in the same way as in `found`, and its differences."""
+    first, found = found, check(program, engine, exits, isolate)
+    if not found:
+        return program, ["not seen when the program ran again:", *first]
     kind, tries, progress = failure_class(found), 0, True
     while progress and tries < limit:
         progress = False
@@ -187,7 +189,7 @@ def main(argv=None):
             continue
         failures += 1
         if not options.no_shrink:
-            program, found = shrink(program, engine, exits, not options.no_isolate)
+            program, found = shrink(program, engine, found, exits, not options.no_isolate)
         report(program, found, "differs from eager")
         if not options.keep_going:
             break

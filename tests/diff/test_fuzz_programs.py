@@ -74,7 +74,7 @@ def test_shrinks_to_the_cause():
     engine = engines.DropsPrints()
     seed = next(s for s in range(100) if "print(" in generate(s).source().split("def f(")[1]
                 and fuzz_programs.check(generate(s), engine, isolate=False))
-    program, found = fuzz_programs.shrink(generate(seed), engine, isolate=False)
+    program, found = fuzz_programs.shrink(generate(seed), engine, [], isolate=False)
     assert found and any("stdout" in d for d in found)
     body = program.source().split("def f(")[1]
     assert "print(" in program.source() and len(body.splitlines()) <= 8, body
@@ -86,3 +86,8 @@ def test_crash_is_a_finding():
     with pytest.raises(isolate.Died, match="the harness raised ZeroDivisionError"):
         isolate.in_child(lambda: 1 // 0)
     assert isolate.in_child(lambda: [1] * 100_000) == [1] * 100_000
+
+
+def test_what_does_not_come_again_is_told_as_it_was():
+    program, found = fuzz_programs.shrink(generate(3), engines.make_engine("kintsugi"), ["hang: nothing after 60 s"], isolate=False)
+    assert program.seed == 3 and found == ["not seen when the program ran again:", "hang: nothing after 60 s"]
