@@ -83,6 +83,17 @@ def list_of_the_caller():
 
 
 @program
+def deque_of_results():
+    def fn(x):
+        window, y = collections.deque(maxlen=2), x
+        for i in range(4):
+            y = y * 2 + i
+            window.append(y)
+        return y + 1, list(window)
+    return fn, (vector(),)
+
+
+@program
 def gradient_is_set():
     def fn(x, w):
         y = x * 2
