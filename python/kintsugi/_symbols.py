@@ -106,7 +106,8 @@ def _context_of(tensor, dims, source):
     from torch._dynamo.source import AttrSource
     from torch.fx.experimental.symbolic_shapes import DimDynamic, StatefulSymbolicContext, SubclassSymbolicContext
 
-    known = {"dynamic_sizes": [DimDynamic.DUCK if d in dims else DimDynamic.STATIC for d in range(tensor.dim())],
+    ragged = {d for d, size in enumerate(tensor.shape) if not isinstance(size, int)} if tensor.is_nested else ()  # no number has such a size
+    known = {"dynamic_sizes": [DimDynamic.DYNAMIC if d in ragged else DimDynamic.DUCK if d in dims else DimDynamic.STATIC for d in range(tensor.dim())],
              "constraint_sizes": [None] * tensor.dim(), "tensor_source": source, "shape_env_to_source_to_symbol_cache": {}}
     if not torch.utils._python_dispatch.is_traceable_wrapper_subclass(tensor):
         return StatefulSymbolicContext(**known)

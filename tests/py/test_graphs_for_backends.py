@@ -347,3 +347,18 @@ def test_no_function_of_the_program_is_run_for_what_nodes_tell():
     x = torch.ones(3)
     assert torch.equal(compiled(x), (x + 1).sin()) and torch.equal(compiled(x), (x + 1).sin())
     assert calls == [torch.Tensor] * 2
+
+
+def test_nodes_tell_of_nested_tensors():
+    """The size of a ragged dim is a symbol."""
+    seen = []
+
+    def backend(gm, inputs):
+        seen.append([node.meta["example_value"] for node in gm.graph.nodes if node.op != "output"])
+        return gm.forward
+
+    compiled = kintsugi.compile(lambda x: x.sin() * 2, backend=backend)
+    x = torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(4, 3)], layout=torch.jagged)
+    assert all(map(torch.equal, compiled(x).unbind(), (x.sin() * 2).unbind()))
+    (values,) = seen
+    assert len(values) == 3 and all(value.is_nested and isinstance(value.shape[1], torch.SymInt) for value in values)
