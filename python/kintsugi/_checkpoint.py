@@ -144,9 +144,12 @@ def _region_of(function):
     return region
 
 
+_top_hooks = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)  # torch 2.6 does not tell
+
+
 def _is_watched():
-    return (torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack() or torch.is_anomaly_enabled()
-            or torch._C._autograd._top_saved_tensors_default_hooks(True) is not None or library._checkpoint_debug_enabled)
+    return (_top_hooks is None or torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack() or torch.is_anomaly_enabled()
+            or _top_hooks(True) is not None or library._checkpoint_debug_enabled)
 
 
 _DEFAULTS = {name: p.default for name, p in inspect.signature(library.checkpoint).parameters.items() if p.kind is p.KEYWORD_ONLY} | {
