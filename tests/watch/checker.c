@@ -266,7 +266,7 @@ kept_entries(const kin_instr *in, int depth)
 }
 
 static bool
-stack_is_kept(const frame_entry *f, PyObject **stack)
+stack_is_kept(const frame_entry *f, PyObject *const *stack)
 {
     int kept = kept_entries(f->last, f->depth);
     for (int i = 0; i < kept && i < MAX_SAVED; i++)
@@ -277,7 +277,7 @@ stack_is_kept(const frame_entry *f, PyObject **stack)
 
 /* Is what the last instruction pushed or stored where it should be? *known: there was something to check. */
 static bool
-top_agrees(const frame_entry *f, PyObject **locals, PyObject **stack, int depth, bool *known)
+top_agrees(const frame_entry *f, PyObject *const *locals, PyObject *const *stack, int depth, bool *known)
 {
     const kin_instr *in = f->last;
     PyObject *top = depth > 0 ? stack[depth - 1] : NULL;
@@ -330,7 +330,7 @@ top_agrees(const frame_entry *f, PyObject **locals, PyObject **stack, int depth,
 }
 
 static void
-check_values(checker *k, frame_entry *f, uint32_t offset, PyObject **locals, PyObject **stack, int depth)
+check_values(checker *k, frame_entry *f, uint32_t offset, PyObject *const *locals, PyObject *const *stack, int depth)
 {
     const kin_instr *last = f->last;
     if (is_handler(f, offset) && offset != last->next) {
@@ -358,11 +358,11 @@ check_values(checker *k, frame_entry *f, uint32_t offset, PyObject **locals, PyO
 }
 
 static void
-check_callable(checker *k, const frame_entry *f, const kin_instr *in, PyObject **stack, int depth)
+check_callable(checker *k, const frame_entry *f, const kin_instr *in, PyObject *const *stack, int depth)
 {
     if (in->op != KIN_OP_CALL)
         return;
-    PyObject **base = stack + depth - 2 - (int)in->oparg;
+    PyObject *const *base = stack + depth - 2 - (int)in->oparg;
     PyObject *callable = VERSION >= KIN_PY313 || base[0] != NULL ? base[0] : base[1];
     k->values++;
     if (callable == NULL || !PyCallable_Check(callable))
@@ -424,7 +424,7 @@ on_call(void *arg, struct _PyInterpreterFrame *frame)
 }
 
 static void
-remember(frame_entry *f, const kin_instr *in, int depth, PyObject **locals, PyObject **stack)
+remember(frame_entry *f, const kin_instr *in, int depth, PyObject *const *locals, PyObject *const *stack)
 {
     f->last = in;
     f->depth = depth;
@@ -453,8 +453,8 @@ on_instr(void *arg, struct _PyInterpreterFrame *frame, uint32_t offset)
         mismatch(k, f, offset, "no reachable instruction begins here");
         return;
     }
-    PyObject **locals = kin_watch_localsplus(frame);
-    PyObject **stack = locals + f->code->object->co_nlocalsplus;
+    PyObject *const *locals = kin_watch_localsplus(frame);
+    PyObject *const *stack = locals + f->code->object->co_nlocalsplus;
     int real = kin_watch_stack_depth(frame);
     k->depths += real >= 0;
     if (real >= 0 && real != in->depth)
