@@ -180,6 +180,27 @@ test_branches(void)
     end();
 }
 
+/* Both ways on from a test leave with a list; what the passing way adds is no value of the other one, and is not let go of at the test. */
+static void
+test_changed_on_one_way(void)
+{
+    begin();
+    kin_vid x = add_src(0);
+    kin_vid list = add_value(KIN_STEP_BUILD_LIST, KIN_STEP_PURE, 0, 0, NULL);
+    uint32_t kept = add_snap(0, ARGS(list, x)), check = add_step(KIN_STEP_CHECK, 0, kept, ARGS(x));
+    kin_vid item = add_value(KIN_STEP_CALL, KIN_STEP_TORCH, kept, ARGS(x));
+    add_step(KIN_STEP_LIST_APPEND, KIN_STEP_MUTATES, 0, ARGS(list, item));
+    uint32_t last = add_step(KIN_STEP_EXIT, 0, add_snap(0, ARGS(list)), 0, NULL);
+    uint32_t epoch = add_step(KIN_STEP_EPOCH, 0, 0, 0, NULL);
+    add_step(KIN_STEP_EXIT, 0, add_snap(0, ARGS(list)), 0, NULL);
+    t.steps.at[epoch].num = 1;
+    t.nepochs = 2;
+    t.steps.at[check].alt = epoch;
+    CHECK(kin_trace_finish(&t) == KIN_OK);
+    CHECK(is_sunk(list) && !frees(check, item) && frees(last, item));
+    end();
+}
+
 static void
 test_graph_goes_on_behind_a_plain_test(void)
 {
@@ -256,6 +277,7 @@ main(void)
     test_snapshots_keep_values();
     test_sinking();
     test_branches();
+    test_changed_on_one_way();
     test_graph_goes_on_behind_a_plain_test();
     test_epochs();
     test_inherited_exception();

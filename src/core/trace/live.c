@@ -205,6 +205,14 @@ walk_step(live *l, uint32_t i)
     use_snapshot(l, i, s->snap);
 }
 
+/* Is the value made behind the test, on the passing way? The other way seems to need such a value where it needs an object that the passing way changes. */
+static bool
+is_made_behind(const live *l, kin_vid vid, uint32_t i)
+{
+    const kin_val *val = &l->t->vals.at[vid];
+    return val->kind == KIN_VAL_STEP && val->step > i;
+}
+
 /* Joins the two ways on from the test at i: `now` holds what the passing way and the test itself need. */
 static void
 join_alt(live *l, uint32_t i)
@@ -212,14 +220,16 @@ join_alt(live *l, uint32_t i)
     uint32_t alt = l->t->steps.at[i].alt;
     const uint64_t *other = l->at_alt[alt];
     for (uint32_t w = 0; w < l->nwords && l->status == KIN_OK; w++) {
-        uint64_t only_here = l->now[w] & ~other[w], only_there = other[w] & ~l->now[w];
+        uint64_t only_here = l->now[w] & ~other[w], only_there = other[w] & ~l->now[w], strange = 0;
         for (uint32_t b = 0; b < 64 && (only_here | only_there) >> b != 0; b++) {
             if (only_here >> b & 1)
                 note(l, alt, w * 64 + b);
+            else if (only_there >> b & 1 && is_made_behind(l, w * 64 + b, i))
+                strange |= UINT64_C(1) << b;
             else if (only_there >> b & 1)
                 note(l, i, w * 64 + b);
         }
-        l->now[w] |= other[w];
+        l->now[w] |= other[w] & ~strange;
     }
 }
 
