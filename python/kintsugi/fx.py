@@ -115,7 +115,7 @@ class _Converter:
         return self.graph.call_function(_exit_inference_mode, (self.inference.pop(vid),))
 
     def add(self, entry):
-        if entry["switches"] and entry["callable"] in (_Guard, _enter_guard, _exit_guard):
+        if entry.get("switches") and entry["callable"] in (_Guard, _enter_guard, _exit_guard):
             return self.switch_inference(entry, [self.value(arg) for arg in entry["args"]])
         args = tuple(self.value(arg) for arg in _spread(entry))
         kwargs = {name: self.value(arg) for name, arg in entry["kwargs"].items()}

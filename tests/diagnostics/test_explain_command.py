@@ -75,7 +75,7 @@ def test_a_size_that_changes(explain):
     _, (found,), out = explain("import torch\n\n\n@torch.compile\ndef f(x):\n    return x.sin() * x.shape[0]\n\n\nfor n in (3, 5):\n    f(torch.ones(n))\n", "--no-measure")
     recompile, = (cause for cause in found["causes"] if cause["kind"] == "recompile")
     assert recompile["title"] == "recompiled once: the size of x changed (dim 0)" and recompile["line"] == 6
-    assert recompile["notes"][0].startswith("size of dim 0 of x was 3, now 5") and "mark_dynamic(x, 0)" in recompile["hints"][0]
+    assert recompile["notes"][1].startswith("size of dim 0 of x was 3, now 5") and "mark_dynamic(x, 0)" in recompile["hints"][0]
 
 
 def test_a_script_that_fails_is_explained_all_the_same(explain):

@@ -200,7 +200,7 @@ def test_steps_between_the_calls():
     with torch.no_grad():
         for i in range(6):
             q, at = step(), torch.tensor([i])
-            torch.testing.assert_close(compiled(q, at), theirs(q, at), rtol=1e-4, atol=1e-4)
+            torch.testing.assert_close(compiled(q, at), theirs(q, at), rtol=1e-4, atol=1e-3)
             for a, b in zip(ours.layers, theirs.layers):
                 torch.testing.assert_close(a.k, b.k, rtol=1e-4, atol=1e-4)
                 assert a.calls == b.calls and a.last is at

@@ -43,6 +43,8 @@ who_settled(rec *r, PyObject *asker, const kin_vid *args, uint32_t npos)
     for (uint32_t i = r->t->steps.len; i > 0; i--) {
         const kin_step *s = &r->t->steps.at[i - 1];
         bool acts = s->kind == KIN_STEP_CALL && s->flags & KIN_STEP_EFFECT && !(s->flags & KIN_STEP_TORCH);
+        if (kin_step_switches(s) && (kin_step_does(s, KIN_OF_FIRST) || kin_step_does(s, KIN_GIVES_NEW)))
+            return SETTLED_ELSEWHERE; /* an object that switches (inference mode, and gradients with it): its name does not tell what */
         if (kin_step_switches(s) && s->kind == KIN_STEP_CALL) {
             if (!sets_what_is_asked(r, s, asker, args, npos))
                 continue;

@@ -13,9 +13,9 @@ import subprocess
 import sysconfig
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
-SOURCES = ["core/base/table.c", "core/trace/*.c", "core/bytecode/*.c", "py/entry/*.c", "py/replay/*.c",
+SOURCES = ["core/base/table.c", "core/diag/*.c", "core/trace/*.c", "core/bytecode/*.c", "py/entry/*.c", "py/replay/*.c",
            "py/compat/frame_*.c", "py/compat/generator*.c",
-           "py/compat/failure.c", "py/compat/heap.c", "py/compat/kinds.c", "py/compat/super.c",
+           "py/compat/failure.c", "py/compat/heap.c", "py/compat/imports.c", "py/compat/kinds.c", "py/compat/super.c",
            "py/refs/*.c", "py/compat/codes.c"]
 
 FLAGS = {"torch": 1, "opaque": 2, "break": 4, "effect": 8, "pure": 16, "mutates": 32, "raises": 128}
@@ -35,7 +35,7 @@ def build(folder):
         files += sorted(glob.glob(os.path.join(src, pattern)))
     target = os.path.join(folder, "replaytest" + sysconfig.get_config_var("EXT_SUFFIX"))
     flags = os.environ.get("KIN_TEST_CFLAGS", "-O1 -g").split()
-    command = [os.environ.get("CC", "cc"), "-std=c11", "-shared", "-fPIC", "-fvisibility=hidden", "-fno-strict-aliasing"]
+    command = [os.environ.get("CC", "cc"), "-std=c11", "-shared", "-fPIC", "-fvisibility=hidden", "-fno-strict-aliasing", "-D_GNU_SOURCE"]
     command += ["-I", src, "-I", sysconfig.get_paths()["include"]] + flags
     subprocess.run(command + files + ["-o", target], check=True)
     spec = importlib.util.spec_from_file_location("replaytest", target)
