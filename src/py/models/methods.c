@@ -447,6 +447,18 @@ deque_append(rec *r, const rec_args *a)
     return true;
 }
 
+/* inside: what the deque holds is known, and the change was made to that as well. */
+static bool
+step_of_change(rec *r, const rec_args *a, bool inside)
+{
+    r->keep_inside = inside;
+    rec_model_step(r, a, KIN_STEP_EFFECT);
+    r->keep_inside = false;
+    if (!inside)
+        rec_forget_contents(r);
+    return true;
+}
+
 /* Other changes, which look at no item: numbers are how far, and lists and tuples are gone through. */
 static bool
 deque_change(rec *r, const rec_args *a)
@@ -463,12 +475,7 @@ deque_change(rec *r, const rec_args *a)
     bool inside = f != NULL && !f->escaped && (a->npos == 1 || items != NULL || PyLong_CheckExact(O(r, a->args[1])));
     for (uint32_t i = 0; inside && items != NULL && i < items->n; i++)
         rec_virtual_push(f, items->items[i]);
-    r->keep_inside = inside;
-    rec_model_step(r, a, KIN_STEP_EFFECT);
-    r->keep_inside = false;
-    if (!inside)
-        rec_forget_contents(r);
-    return true;
+    return step_of_change(r, a, inside);
 }
 
 static bool
@@ -481,12 +488,7 @@ deque_insert(rec *r, const rec_args *a)
     ask_type(r, a->args[1]);
     if (inside)
         rec_virtual_push(f, a->args[2]);
-    r->keep_inside = inside;
-    rec_model_step(r, a, KIN_STEP_EFFECT);
-    r->keep_inside = false;
-    if (!inside)
-        rec_forget_contents(r);
-    return true;
+    return step_of_change(r, a, inside);
 }
 
 const rec_method_row rec_deque_rows[] = {
