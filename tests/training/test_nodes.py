@@ -474,3 +474,64 @@ def test_writes_to_one_of_several_results_change_no_gradient():
     compiled, right = compiled_pair(fn, x), gradient(fn, x, False)
     for change in (False, True, True):
         close(gradient(compiled, x, change), right)
+
+
+def legacy(model):
+    model[1].register_backward_hook(lambda module, given, gone: tuple(g if g is None else g * 0.5 for g in given))
+
+
+def on_the_node(model):
+    model.forward = lambda x: scaled(model[1](model[0](x)), model)
+
+
+def scaled(y, model):
+    y.grad_fn.register_prehook(lambda gone: (gone[0] * 0.25,))
+    return model[3](model[2](y))
+
+
+def everywhere(model):
+    model.seen = []
+    for module in model:
+        module.register_backward_hook(lambda module, given, gone: model.seen.append([type(module).__name__, [None if g is None else g.sum().item() for g in (*given, *gone)]]))
+
+
+def at_the_end(model):
+    model.seen = []
+    model.register_backward_hook(lambda module, given, gone: model.seen.append([None if g is None else g.sum().item() for g in (*given, *gone)]))
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("change", [legacy, on_the_node, everywhere, at_the_end])
+def test_who_does_something_with_the_node_of_an_operation_finds_eagers(change, whole):
+    model, other = net(), net()
+    change(model)
+    change(other)
+
+    def step(model, x):
+        model.zero_grad()
+        loss = model(x).square().mean()
+        if whole:
+            loss.backward()
+        return loss
+    compiled = kintsugi.compile(step)
+    for _ in range(5):
+        x = torch.randn(7, 12)
+        for loss in (compiled(model, x), step(other, x)):
+            if not whole:
+                loss.backward()
+        for a, b in zip(gradients(model), gradients(other), strict=True):
+            close(a, b)
+    for a, b in zip(getattr(model, "seen", []), getattr(other, "seen", []), strict=True):
+        assert str(a).count("None") == str(b).count("None") and a[0] == pytest.approx(b[0], rel=1e-4) if isinstance(a[0], float) else a[0] == b[0]
+        close(*(torch.tensor([n for n in (row[1] if isinstance(row[0], str) else row) if n is not None]) for row in (a, b)))
+
+
+def test_to_ask_for_a_node_keeps_no_graph_from_being_compiled():
+    model, x = net(), torch.randn(7, 12)
+
+    def loss(x):
+        y = model(x).square().mean()
+        assert y.grad_fn is not None
+        return y
+    assert compiled_pair(loss, x)(x).grad_fn.name() == "CompiledFunctionBackward"

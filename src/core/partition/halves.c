@@ -54,6 +54,8 @@ find_keeps(const kin_aten *g, const kin_joint_graph *joint, const kin_lowered *l
     kin_aten_used_from(g, joint->ncalls, k->used);
     for (uint32_t i = 0; i < g->ninputs; i++)
         k->inputs[i] = k->used[kin_aten_at(g, i + 1)->storage];
+    for (uint32_t i = 0; i < joint->nnumbers; i++)
+        k->inputs[joint->numbers[i]] = true;
     for (uint32_t w = 0; w < lowered->writes.len; w++)
         k->inputs[lowered->writes.at[w].input] = false;
     for (uint32_t i = 0; i < joint->nouts; i++)

@@ -9,6 +9,8 @@
 typedef struct {
     uint32_t nouts, ncalls, ntangents;
     const bool *last; /* by node of the lowered graph: see kin_ir_partition_options; NULL: none */
+    const uint32_t *numbers; /* inputs that hold numbers: nobody writes to them, so they are kept as they are, not what is made of them */
+    uint32_t nnumbers;
 } kin_joint_graph;
 
 typedef struct {

@@ -207,12 +207,51 @@ is_worth_it(const kin_trace *t, const kin_subgraph *subgraph, const kin_aten *g,
     return calls > 1;
 }
 
+/* Is more done with the value than to ask if it is None? */
+static bool
+is_used(const kin_trace *t, kin_vid vid)
+{
+    for (uint32_t i = 0; i < t->steps.len; i++) {
+        const kin_step *s = &t->steps.at[i];
+        bool asks = s->kind == KIN_STEP_CHECK && (s->imm == KIN_CHECK_IS || s->imm == KIN_CHECK_IS_NOT);
+        for (uint32_t a = 0; !asks && a < s->nargs; a++)
+            if (t->vids.at[s->args + a] == vid)
+                return true;
+    }
+    return false;
+}
+
+/* Does the program do something with the node (grad_fn) of a result? It would find the graph's where eager has the one of the last operator: deprecated hooks of
+ * modules are registered on it. A tensor that is found on the heap may be a result. */
+static bool
+shows_nodes(const kin_entry *v, const kin_subgraph *subgraph)
+{
+    const kin_trace *t = &v->trace;
+    for (uint32_t i = subgraph->first; i < t->steps.len; i++) {
+        const kin_step *s = &t->steps.at[i];
+        PyObject *name = s->kind == KIN_STEP_GETATTR ? kin_refs_get(&v->refs, s->ref) : NULL;
+        if (name == NULL || !PyUnicode_Check(name) || PyUnicode_CompareWithASCIIString(name, "grad_fn") != 0)
+            continue;
+        kin_vid of = t->vids.at[s->args];
+        bool ours = t->vals.at[of].kind == KIN_VAL_SRC;
+        for (uint32_t k = 0; !ours && k < subgraph->nout; k++)
+            ours = subgraph->out[k] == of;
+        if (ours && is_used(t, s->out))
+            return true;
+    }
+    return false;
+}
+
 static void
 capture_and_compile(kernel_launcher *self, launch_version *version, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in)
 {
     kin_capture capture;
     double start = kin_clock_ns();
     unsigned may = !version->no_writes && subgraph->hides_writes ? KIN_CAPTURE_WRITES : 0;
+    if (launch_wants_gradient(subgraph, in) && shows_nodes(v, subgraph)) {
+        refuse(self, version, "the program does something with autograd's node of a result (grad_fn), which would be the graph's");
+        return;
+    }
     if (launch_wants_gradient(subgraph, in))
         may |= KIN_CAPTURE_GRADIENTS | KIN_CAPTURE_JOINT | (launch_library_has(KIN_LIBRARY_RECURRENT) ? KIN_CAPTURE_LAYERS : 0);
     kin_status status = launch_numbers_capture(self, version, v, subgraph, in, may, &capture);

@@ -531,7 +531,8 @@ compile_halves(maker *m, maker *back, kin_halves *halves, launch_version *versio
     bool *last = calloc(lowered.ir->nodes.len, sizeof *last);
     kin_pipeline_options all = options_of(m, NULL, NULL);
     status = last == NULL ? KIN_NOMEM : all.libraries ? kin_rewrite_prefer_last(lowered.ir, m->capture->graph, &all.rewrite, last) : KIN_OK;
-    kin_joint_graph joint = {m->outs.len, m->capture->joint.ncalls, m->capture->joint.results.len, last};
+    const kin_capture *c = m->capture;
+    kin_joint_graph joint = {m->outs.len, c->joint.ncalls, c->joint.results.len, last, c->numbers.at, c->numbers.len};
     if (status == KIN_OK)
         status = kin_halves_make(m->capture->graph, &joint, &lowered, halves, why);
     free(last);

@@ -34,9 +34,9 @@ is_worth_a_copy(PyObject *tensor)
     return n <= SMALL;
 }
 
-/* Does the input hold a number for the operators (py/capture/numbers.c)? Nobody writes to it. */
-static bool
-is_number(const launch_training *t, uint32_t input)
+/* Nobody writes to it. */
+bool
+launch_again_is_number(const launch_training *t, uint32_t input)
 {
     for (uint32_t k = 0; k < t->capture.numbers.len; k++)
         if (t->capture.numbers.at[k] == input)
@@ -52,7 +52,7 @@ launch_again_note(const launch_code *code, PyObject *const *in, PyObject *random
     bool ok = tensors != NULL && versions != NULL;
     for (uint32_t i = 0; ok && i < code->ninputs; i++) {
         PyObject *tensor = in[code->input_of[i]];
-        bool copied = !t->written[i] && !is_number(t, i) && is_worth_a_copy(tensor);
+        bool copied = !t->written[i] && !launch_again_is_number(t, i) && is_worth_a_copy(tensor);
         PyObject *kept = copied ? PyObject_CallMethod(tensor, "clone", NULL) : Py_NewRef(tensor), *version = kept == NULL ? NULL : version_of(kept);
         ok = version != NULL;
         PyTuple_SET_ITEM(tensors, i, kept);
@@ -188,7 +188,7 @@ fill_inputs(replayed *r, PyObject *note)
     for (uint32_t i = 0; i < PyTuple_GET_SIZE(tensors); i++) {
         PyObject *tensor = PyTuple_GET_ITEM(tensors, i);
         bool idle = r->needed.inputs != NULL && !r->needed.inputs[i];
-        if (is_number(r->t, i))
+        if (launch_again_is_number(r->t, i))
             r->of[i] = PyObject_CallMethod(tensor, "item", NULL);
         else if (r->t->written[i])
             r->of[i] = PyObject_CallMethod(tensor, "clone", NULL);

@@ -186,6 +186,18 @@ make_from_inputs(launch_training *t, PyObject *note)
     return saved;
 }
 
+/* Numbers among what is kept are those of the first call: eager's nodes have them in themselves, and make tensors again only. New tuple. */
+static PyObject *
+with_first_numbers(const launch_training *t, PyObject *note, PyObject *collected)
+{
+    PyObject *saved = PyTuple_New(PyTuple_GET_SIZE(collected)), *tensors = PyTuple_GET_ITEM(note, 0);
+    for (Py_ssize_t i = 0; saved != NULL && i < PyTuple_GET_SIZE(collected); i++) {
+        bool first = i < (Py_ssize_t)t->nkept && launch_again_is_number(t, t->kept[i]);
+        PyTuple_SET_ITEM(saved, i, Py_NewRef(first ? PyTuple_GET_ITEM(tensors, t->kept[i]) : PyTuple_GET_ITEM(collected, i)));
+    }
+    return saved;
+}
+
 PyObject *
 launch_region_backward(launch_training *t, PyObject *note, PyObject *const *grads, bool *raised)
 {
@@ -194,7 +206,7 @@ launch_region_backward(launch_training *t, PyObject *note, PyObject *const *grad
     if ((*raised = one == NULL)) /* as eager's function would */
         return NULL;
     if (PyTuple_Check(one) && PyTuple_GET_ITEM(one, 1) == (PyObject *)t)
-        saved = Py_NewRef(PyTuple_GET_ITEM(one, 2));
+        saved = with_first_numbers(t, note, PyTuple_GET_ITEM(one, 2));
     else
         saved = make_from_inputs(t, note);
     Py_DECREF(one);

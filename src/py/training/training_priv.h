@@ -107,6 +107,8 @@ void launch_needed_deinit(launch_needed *n);
 /* What a backward needs of its forward beside what is saved: all tensors, how often they had been written to, the state of random
  * numbers, launch_region_takes. New reference; NULL with an exception. */
 PyObject *launch_again_note(const launch_code *code, PyObject *const *in, PyObject *random, PyObject *region);
+/* Does the input hold a number for the operators (py/capture/numbers.c)? */
+bool launch_again_is_number(const launch_training *t, uint32_t input);
 /* Inputs of the graph that it writes to: marks among its inputs. */
 void launch_again_find_written(const kin_aten *g, bool *written);
 /* The state of random numbers: new reference. */
