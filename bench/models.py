@@ -36,6 +36,11 @@ class Entry:
     build_train: Callable[[], nn.Module] | None = None
     call: Callable[[nn.Module], Any] = lambda module: module
 
+    @property
+    def needs(self):
+        """The package besides torch that it is made with, if any."""
+        return getattr(self.build, "needs", None)
+
     def make(self):
         torch.manual_seed(1234)
         return self.build().eval()
@@ -83,6 +88,7 @@ def hf(model_class, config_class, **config):
         transformers.logging.set_verbosity_error()
         made = getattr(transformers, config_class)(**config)
         return getattr(transformers, model_class)(made)
+    build.needs = "transformers"
     return build
 
 

@@ -50,6 +50,7 @@ def builder(model, config, settings, train=False):
         transformers.logging.set_verbosity_error()
         module = getattr(transformers, model)(made(config, settings))
         return Trained(module) if train else module
+    build.needs = "transformers"
     return build
 
 

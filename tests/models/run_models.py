@@ -9,6 +9,7 @@ raised or crashed; with --strict also if a model was never replayed.
 """
 import argparse
 import faulthandler
+import importlib.util
 import json
 import os
 import pathlib
@@ -84,6 +85,12 @@ def find(names=None, train=False, shard=(0, 1)):
             raise SystemExit(f"no model is called {name!r}; known: {', '.join(sorted(known))}")
     found = [e for e in entries if e.name in names] if names else entries[shard[0]::shard[1]]
     return [e for e in found if e.train or not train]
+
+
+def missing(name):
+    """The package that this entry is made with where it is not installed; None: it can be made."""
+    (entry,) = find([name])
+    return None if entry.needs is None or importlib.util.find_spec(entry.needs) else entry.needs
 
 
 def import_models(entries):

@@ -19,6 +19,8 @@ FAMILIES = ["longformer", "llava", "time_series_transformer", "detr", "wav2vec2"
 
 
 def verdict(name, mode, engine, fork=True):
+    if needs := run_models.missing(name):
+        pytest.skip(f"{name} is made with {needs}, which is not installed")
     row, = run_models.run_list([name], engine, (mode,), fork=fork)
     return row
 

@@ -216,5 +216,7 @@ def test_corpus(path, case):
 @pytest.mark.parametrize("mode, name", [("eval", "mlp"), ("eval", "lstm_cell_loop"), ("eval", "breaks"), ("eval", "gpt2"),
                                         ("train", "cnn")])
 def test_model(mode, name):
+    if needs := run_models.missing(name):
+        pytest.skip(f"{name} is made with {needs}, which is not installed")
     row, = run_models.run_list([name], "kintsugi", (mode,))
     assert row["verdict"] == "ok", row["detail"]   # a disagreement would leave every call eager

@@ -56,6 +56,8 @@ def test_program(seed):
 @pytest.mark.parametrize("name", [e.name for e in models.find(None if MODELS == ["all"] else MODELS)])
 def test_model(name):
     entry, = models.find([name])
+    if entry.needs:
+        pytest.importorskip(entry.needs)
     entry.make()   # imports in this process what both worlds need
     isolated(lambda: oracle.consult_model(entry), f"python tests/oracle/oracle.py --model {name}")
 

@@ -94,7 +94,7 @@ def versions_of(optimizer, params):
 def pair(cls, options, shapes=SHAPES, dtype=torch.float32):
     params = parameters(dtype, shapes)
     others = [nn.Parameter(p.detach().clone(memory_format=torch.preserve_format)) for p in params]
-    if cls is torch.optim.Muon:
+    if cls.__name__ == "Muon":
         params, others = ([p for p in ps if p.dim() == 2 and p.numel()] for ps in (params, others))
     if cls is torch.optim.Adafactor: # it divides by the number of elements
         params, others = ([p for p in ps if p.numel() and p.is_contiguous()] for ps in (params, others))

@@ -1,4 +1,5 @@
 """Runs an action in a forked child, so that a crash or a hang of the engine is a finding, not the end of the tests."""
+import functools
 import os
 import pickle
 import select
@@ -41,6 +42,24 @@ def in_child(action, seconds=LIMIT_SECONDS):
     if not good:
         raise Died(result)
     return result
+
+
+@functools.lru_cache(maxsize=None)
+def gradients_after_fork():
+    """Some builds of torch (Debian's 2.14) refuse gradients in a child of a process that has computed some. Tried in a child: this process stays as it is."""
+    import torch
+
+    def compute():
+        return torch.ones(2, requires_grad=True).sum().backward() is None
+
+    def compute_and_fork():
+        compute()
+        return in_child(compute)
+
+    try:
+        return in_child(compute_and_fork)
+    except Died:
+        return False
 
 
 def read_all(reader, pid, seconds):

@@ -9,7 +9,7 @@ import traceback
 
 import torch
 
-from . import engines, world
+from . import engines, isolate, world
 from .case import Args, State
 from .freeze import Freezer, differences, type_name
 
@@ -123,7 +123,8 @@ def run_case(path, name, engine, force_exit=-1, mutate=True):
 
 @functools.lru_cache(maxsize=None)
 def eager_run(path, name):
-    return run_case(path, name, engines.Eager())
+    action = functools.partial(run_case, path, name, engines.Eager())
+    return action() if isolate.gradients_after_fork() else isolate.in_child(action)
 
 
 def shorten(value, limit=300):
