@@ -156,7 +156,15 @@ def test_there_is_an_end_to_versions():
     assert len(versions(compiled)) <= MOST_VERSIONS
 
 
-def test_weights_are_packed_once_for_all_sizes():
+@pytest.fixture(params=["own products", "BLAS"])
+def own(request):
+    """Do products of many rows run in code of ours here?"""
+    yield engine._set_products(request.param != "BLAS") and request.param != "BLAS"
+    engine._set_products(True)
+
+
+def test_weights_are_packed_once_for_all_sizes(own):
+    """What BLAS packs is for one number of rows: where these vary it packs nothing, as each plan would have weights of its own."""
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.GELU(), torch.nn.Linear(256, 64)).eval()
     compiled = kintsugi.compile(model, dynamic=True)
@@ -164,9 +172,10 @@ def test_weights_are_packed_once_for_all_sizes():
         for size in (8, 24, 9, 100, 33, 57):
             x = torch.rand(size, 64)
             torch.testing.assert_close(compiled(x), model(x), rtol=1e-4, atol=1e-5)
+        assert runs(compiled) >= 3
         kept = [row["frozen"] for row in versions(compiled) if row["frozen"]]
-        assert len(kept) >= 3
-        assert {row["renewals"] for row in kept} == {1} and len({row["bytes"] for row in kept}) == 1   # made once, seen by all
+        assert len(kept) >= 3 if own else len(kept) <= 1
+        assert {row["renewals"] for row in kept} <= {1} and len({row["bytes"] for row in kept}) <= 1   # made once, seen by all
         for parameter in model.parameters():
             parameter.mul_(1.5)
         for size in (9, 100, 33, 57, 41):   # each notices, once is enough
@@ -221,13 +230,13 @@ def run_over(compiled, model, sizes):
             torch.testing.assert_close(compiled(tokens), model(tokens), rtol=1e-4, atol=1e-5)
 
 
-def test_what_follows_from_sizes_is_not_kept_with_the_weights():
+def test_what_follows_from_sizes_is_not_kept_with_the_weights(own):
     model = Positions().eval()
     compiled = kintsugi.compile(model, dynamic=True)
     run_over(compiled, model, [(2, 9), (3, 21), (2, 33), (5, 13), (4, 50), (3, 8)])
     kept = [row["frozen"] for row in versions(compiled) if row["frozen"] and row["runs"]]
-    assert len(kept) >= 3
-    assert len({row["bytes"] for row in kept}) == 1 and {row["renewals"] for row in kept} == {1}
+    assert runs(compiled) >= 3 and (len(kept) >= 3 if own else len(kept) <= 1)
+    assert len({row["bytes"] for row in kept}) <= 1 and {row["renewals"] for row in kept} <= {1}
 
 
 def test_code_runs_where_sizes_come_as_numbers():

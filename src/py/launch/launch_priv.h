@@ -146,6 +146,8 @@ bool launch_subgraph_is_chosen(const kin_entry *v, const kin_subgraph *subgraph)
 /* -- sizes.c ---------------------------------------------------------------------------------------------------- */
 
 bool launch_sizes_are_on(const kernel_launcher *self);
+/* Have there been several, with code for all of them? */
+bool launch_sizes_vary(const kernel_launcher *self);
 /* For a program, or its backward half; NULL: sizes are in the code. */
 kin_family *launch_sizes_family(kernel_launcher *self, bool backward);
 void launch_sizes_deinit(launch_sizes *s);

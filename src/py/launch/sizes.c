@@ -14,6 +14,12 @@ launch_sizes_are_on(const kernel_launcher *self)
     return self->context.sizes && !self->sizes.off;
 }
 
+bool
+launch_sizes_vary(const kernel_launcher *self)
+{
+    return launch_sizes_are_on(self) && (self->sizes.met || self->versions.len > 1);
+}
+
 kin_family *
 launch_sizes_family(kernel_launcher *self, bool backward)
 {
@@ -134,8 +140,7 @@ bool
 launch_sizes_go_behind(const kernel_launcher *self)
 {
     const launch_sizes *s = &self->sizes;
-    return self->context.async_sizes && launch_sizes_are_on(self) && self->context.trials > 0 && s->waits < KIN_TIER_BACKGROUND_TRIES &&
-           (s->met || self->versions.len > 1);
+    return self->context.async_sizes && self->context.trials > 0 && s->waits < KIN_TIER_BACKGROUND_TRIES && launch_sizes_vary(self);
 }
 
 void
