@@ -142,6 +142,13 @@ class OpenSizes:
         return changed if self.dynamic is False else changed | _marked(value, "dynamic") | _marked(value, "weak_dynamic")
 
 
+def _is_value(value):
+    """Is it a constant for whoever compiles: code is made for each?"""
+    if type(value) in (tuple, torch.Size):
+        return all(map(_is_value, value))
+    return type(value) in (int, float, bool, str, bytes, complex, slice, torch.dtype, torch.device, torch.layout, torch.memory_format, type(None))
+
+
 def sizes_of(tensor):
     """Its sizes, as a tuple; of a nested tensor, which may have none, those of what it holds."""
     if not tensor.is_nested:
@@ -156,8 +163,8 @@ def _marked(value, how):
 
 def _layout(value, dims):
     """All that a compiled graph may depend on but for the open sizes: 0 and 1 are sizes of their own."""
-    if not isinstance(value, torch.Tensor):
-        return type(value) if type(value) is int else (type(value), value)
+    if not isinstance(value, torch.Tensor):  # an array, or another object of the program's, is asked nothing: its == may be anything
+        return (type(value), value) if type(value) is not int and _is_value(value) else type(value)
     sizes = tuple(min(n, 2) if d in dims else n for d, n in enumerate(sizes_of(value)))
     dense = value.layout is torch.strided and not value.is_nested
     if not dense or not dims:

@@ -362,3 +362,36 @@ def test_nodes_tell_of_nested_tensors():
     assert all(map(torch.equal, compiled(x).unbind(), (x.sin() * 2).unbind()))
     (values,) = seen
     assert len(values) == 3 and all(value.is_nested and isinstance(value.shape[1], torch.SymInt) for value in values)
+
+
+class Unequal:
+    """An object that is asked nothing while it is handed to a graph."""
+
+    def __init__(self, scale):
+        self.scale = scale
+
+    def __eq__(self, other):
+        raise AssertionError("compared")
+
+    __hash__ = object.__hash__
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        return func(*(a.scale if isinstance(a, Unequal) else a for a in args), **(kwargs or {}))
+
+
+@pytest.mark.parametrize("name", ["arrays", "lists_of_arrays", "sizes", "unequal"])
+def test_inputs_that_are_no_tensors(name):
+    """An array among a graph's inputs is another one in each call, of other sizes: it is neither compared nor taken for the first one."""
+    import numpy as np
+
+    programs = {
+        "arrays": lambda x, k: torch.from_numpy(np.exp(x.numpy()) + x.numpy().reshape(-1, 1) * k).sum(0) + x,
+        "lists_of_arrays": lambda x, k: torch.tensor(np.stack([x.numpy() * k, x.numpy()])).sum(0) * x,
+        "sizes": lambda x, k: torch.from_numpy(np.ones((len(x), k), np.float32)).sum(1) * x,
+        "unequal": lambda x, k: torch.mul(x, Unequal(k)) + x,
+    }
+    fn = programs[name]
+    compiled = kintsugi.compile(fn, backend=lambda gm, inputs: gm)
+    for n, k in ((6, 2), (6, 2), (9, 2), (4, 3), (4, 4), (6, 5), (9, 3), (1, 2)):
+        assert torch.equal(compiled(torch.linspace(-1.0, 2.0, n), k), fn(torch.linspace(-1.0, 2.0, n), k)), (n, k)
