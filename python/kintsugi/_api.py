@@ -212,6 +212,8 @@ def stats(fn=None):
 
 
 def _stats_of(compiled):
-    from . import _kernels
+    from . import _kernels, _logs
 
-    return {**compiled.stats(), "kernels": _kernels.rows(start_engine(), compiled)}
+    own = compiled.stats()
+    failures = dict(_logs.backend_failures({compiled.__name__, own["name"]}))
+    return {**own, "kernels": _kernels.rows(start_engine(), compiled), **({"backend_failures": failures} if failures else {})}

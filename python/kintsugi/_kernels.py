@@ -65,7 +65,10 @@ def obstacle(compiled):
 
     backend, options, stats = compiled.kwargs["backend"], compiled.kwargs["options"] or {}, compiled.stats()
     if backend is not None:
-        return f"graphs run with backend={backend!r}" if isinstance(backend, str) else f"graphs run with backend={getattr(backend, '__name__', type(backend).__name__)}"
+        from . import _logs
+
+        failed = "".join(f"; {text}" for text in _logs.backend_failures({compiled.__name__, stats["name"]}))
+        return f"graphs run with backend={repr(backend) if isinstance(backend, str) else getattr(backend, '__name__', type(backend).__name__)}{failed}"
     if not options.get("kernels", config.kernels):
         return "they are switched off (" + ("options={'kernels': False})" if "kernels" in options else "kintsugi.config.kernels = False)")
     if not stats["calls"]:

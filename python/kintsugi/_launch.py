@@ -20,7 +20,7 @@ import time
 
 import torch
 
-from . import _operators, _symbols, fx
+from . import _messages, _operators, _symbols, fx
 from ._config import config
 from ._operators import check_equal, check_not
 
@@ -148,7 +148,7 @@ class Subgraph:
             if not config.suppress_errors:
                 raise
             self.made[key] = None
-            self.suppress(error, f"what {_name(self.backend)} made of it raised {type(error).__name__}: {error}")
+            self.suppress(error, f"what {_name(self.backend)} made of it raised {_messages.describe_error(error)}")
             return None
 
     def _overriding(self, inputs):
@@ -233,11 +233,15 @@ class Subgraph:
         try:
             fn = self._call_backend(inputs, symbolic)
         except Exception as error:
+            failed = f"backend {_name(self.backend)} raised {_messages.describe_error(error)}"
             if not config.suppress_errors:
                 from torch._dynamo.exc import BackendCompilerFailed
 
+                from ._engine import engine
+
+                engine._log_fallback(self.name, failed, "BACKEND_FAILED")
                 raise BackendCompilerFailed(self.backend, error, None) from error
-            self.suppress(error, f"backend {_name(self.backend)} raised {type(error).__name__}: {error}")
+            self.suppress(error, failed)
             return None
         from ._engine import engine
 

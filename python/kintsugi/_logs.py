@@ -228,6 +228,11 @@ def _show(event, found, outer, new):
         logging.getLogger("torch._dynamo").warning("%s", _messages.limit_record(event))
 
 
+def backend_failures(names):
+    """{what its backend raised and where: how often} of a function that events call by one of these names."""
+    return collections.Counter(event["reason"] for event in events() if event["event"] == "fallback" and event.get("why") == "BACKEND_FAILED" and event.get("name") in names)
+
+
 def _ask_for_code():
     """Graphs are compiled at the first replay of what was just recorded: their code is kept if it is to be shown, and made before the call goes on."""
     from ._config import config

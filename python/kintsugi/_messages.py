@@ -2,6 +2,7 @@
 
 import linecache
 import os
+import traceback
 import pathlib
 import traceback
 
@@ -49,12 +50,22 @@ def stock_page(row):
 
 
 def own_page(why):
-    """Of the reason, where the documentation is: in KINTSUGI_DOCS (a URL or a folder), or where `make docs` has built it beside these sources. "": nowhere."""
+    """Of the reason; "": nowhere."""
+    return _on_site(f"breaks/{why}.html")
+
+
+def recompiles_page():
+    """What to do about recompiles: the page with an example of each kind, or the command that tells the same."""
+    return _on_site("recompiles.html") or "`python -m kintsugi explain SCRIPT` or `kintsugi.recompiles(fn)` tells the line and what to change"
+
+
+def _on_site(name):
+    """Where the documentation is: in KINTSUGI_DOCS (a URL or a folder), or where `make docs` has built it beside these sources. "": nowhere."""
     site = os.environ.get("KINTSUGI_DOCS", "")
     if "://" in site:
-        return f"{site.rstrip('/')}/breaks/{why}.html"
+        return f"{site.rstrip('/')}/{name}"
     site = site or os.path.join(os.path.dirname(__file__), "..", "..", "build", "site")
-    path = pathlib.Path(site, "breaks", f"{why}.html").resolve()
+    path = pathlib.Path(site, name).resolve()
     return path.as_uri() if path.exists() else ""
 
 
@@ -89,6 +100,14 @@ def library_of(filename):
 def user_place(stack, place):
     """(file, line, function) of the innermost frame that is the user's own; `place` when there is none."""
     return next((tuple(frame) for frame in reversed(stack) if not library_of(frame[0]) and not frame[0].startswith(STANDARD)), place)
+
+
+def describe_error(error):
+    """An exception in words, with the innermost line that is the user's own."""
+    frames = [(one.filename, one.lineno, one.name) for one in traceback.extract_tb(error.__traceback__)]
+    own = [frame for frame in frames if not frame[0].startswith("<") and os.path.dirname(__file__) not in frame[0] and not frame[0].startswith(STANDARD)]
+    file, line, _ = user_place(own, ("", 0, ""))
+    return f"{type(error).__name__}: {error}" + (f" (at {file}:{line})" if line else "")
 
 
 def effect_place(entry):
@@ -145,6 +164,7 @@ def recompile_record(event, frame=0):
              "    triggered by the following guard failure(s):"]
     for number, failure in zip(range(len(failures) - 1, -1, -1), failures):
         lines.append(f"    - {frame}/{number}: {failure}")
+    lines.append(f"    What to do about it: {recompiles_page()}")
     return "\n".join(lines)
 
 
@@ -153,4 +173,5 @@ def limit_record(event):
             f"   function: '{event.get('function', event['name'])}' ({event.get('filename', '?')}:{event.get('line', 0)})\n"
             f"   last reason: {event.get('last', '')}\n"
             'To log all recompilation reasons, use TORCH_LOGS="recompiles".\n'
+            f"What to do about them: {recompiles_page()}\n"
             "What was recorded stays fast; other calls of this function run eagerly.")

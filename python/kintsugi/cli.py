@@ -1,7 +1,7 @@
 """python -m kintsugi: run a script with torch.compile served by Kintsugi, or show what is known about breaks.
 
-    python -m kintsugi run script.py args...
-    python -m kintsugi explain script.py | module:fn
+    python -m kintsugi run script.py args... | -m module args...
+    python -m kintsugi explain script.py | -m module | module:fn      (the script's own arguments follow after --; so with all commands below)
     python -m kintsugi debug script.py | module:fn [--apply]
     python -m kintsugi check script.py | module:fn --baseline FILE [--update]
     python -m kintsugi report script.py | module:fn | LOGFILE | TRACE_DIR -o DIR
@@ -17,11 +17,10 @@
 
 import argparse
 import os
-import runpy
 import sys
 
 from ._errors import CommandError
-from .commands import at_least, bisect, check, check_outputs, debug, explain, report, summary, validate
+from .commands import MODULE, add_module, at_least, bisect, check, check_outputs, debug, explain, report, run, validate
 
 
 def main(argv=None):
@@ -29,13 +28,7 @@ def main(argv=None):
     parser = argparse.ArgumentParser(prog="kintsugi", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--version", action="version", version=f"kintsugi {_version()}")
     commands = parser.add_subparsers(dest="command", required=True)
-    run = commands.add_parser("run", help="run a script with torch.compile served by Kintsugi")
-    run.add_argument("--strict-breaks", action="store_true", help="report print, logging, ... as graph breaks")
-    run.add_argument("--events", metavar="FILE", help="append the event log to FILE as JSON lines")
-    run.add_argument("--stats", action="store_true", help="print the counters of all compiled functions at the end")
-    run.add_argument("--quiet", action="store_true", help="no summary at the end")
-    run.add_argument("script")
-    run.add_argument("args", nargs=argparse.REMAINDER)
+    run.add(commands)
     explain.add(commands)
     debug.add(commands)
     check.add(commands)
@@ -60,7 +53,12 @@ def main(argv=None):
         parser.error(f"unrecognized arguments: {' '.join(unknown)}{behind}")
     if own is not None:
         options.args = own
-    command = {"run": _run, "explain": explain.run, "debug": debug.run, "check": check.run, "validate": validate.run, "minify": validate.run, "bisect": bisect.run, "report": report.run, "breaks": _breaks, "backends": _backends, "bench": _bench, "cache": _cache, "doctor": _doctor}[options.command]
+    if getattr(options, "module", False):
+        if options.command == "bench":
+            options.models[:1] = [MODULE + name for name in options.models[:1]]
+        else:
+            options.target = MODULE + options.target
+    command = {"run": run.run, "explain": explain.run, "debug": debug.run, "check": check.run, "validate": validate.run, "minify": validate.run, "bisect": bisect.run, "report": report.run, "breaks": _breaks, "backends": _backends, "bench": _bench, "cache": _cache, "doctor": _doctor}[options.command]
     if options.command == "run":
         return command(options)
     try:
@@ -92,6 +90,7 @@ def _add_bench(commands):
     bench.add_argument("models", nargs="*", help="names or patterns of rows (`bert-*`); all when none is given. "
                        "Or one script.py, module:fn or file.py:fn of your own")
     bench.add_argument("--rows", metavar="NAMES", action="append", default=[], help="the same, separated by commas")
+    add_module(bench)
     bench.add_argument("--inputs", metavar="EXPR", help="of module:fn: a function of that module that returns its arguments, or an expression")
     bench.add_argument("--against", metavar="git:REV", help="of script.py or module:fn: the same in an earlier revision, in turns with this one")
     bench.add_argument("--stock", action="store_true", help="of script.py or module:fn: stock torch.compile, too")
@@ -153,43 +152,6 @@ def _print_cache(info):
             rows.append((title, f"{name}: {count}"))
             title = ""
     _tables.show(_tables.table(("", ""), rows))
-
-
-def _run(options):
-    import kintsugi
-    from kintsugi._engine import engine
-
-    if not os.path.isfile(options.script) and not os.path.isdir(options.script):
-        sys.stderr.write(f"kintsugi: run: no such script: {options.script!r}\n")
-        return 2
-    if options.strict_breaks:
-        kintsugi.config.strict_breaks = True
-    kintsugi.install()
-    if options.events:
-        try:
-            engine.log_file(options.events)
-        except OSError as error:
-            sys.stderr.write(f"kintsugi: run: --events: {error}\n")
-            return 2
-    sys.argv = [options.script, *options.args]
-    sys.path[0:1] = [options.script.rpartition("/")[0] or "."]
-    try:
-        kept = runpy.run_path(options.script, run_name="__main__")  # what the script compiled has counters for as long as it lives
-    finally:
-        if options.stats:
-            _print_stats(kintsugi.stats())
-        if not options.quiet:
-            sys.stderr.write("".join(f"kintsugi: {line}\n" for line in summary.lines(options.script)))
-    return 0
-
-
-def _print_stats(stats):
-    from . import _tables
-
-    keys = list(dict.fromkeys(key for numbers in stats.values() for key, value in numbers.items() if isinstance(value, int) and value))
-    rows = [(name, *(numbers.get(key, 0) for key in keys)) for name, numbers in stats.items()]
-    head = ("compiled function", *(key.replace("_", " ") for key in keys))
-    _tables.show(_tables.table(head, rows, right=range(1, len(head))), sys.stderr)
 
 
 def _breaks(options):

@@ -4,6 +4,7 @@ import json
 import subprocess
 
 import pytest
+import torch
 
 from kintsugi import cli
 from kintsugi.bench import own
@@ -72,8 +73,17 @@ def test_errors(bench, tmp_path, arguments, text):
     assert status == 2 and text in out.err
 
 
-def _row(eager, kintsugi):
-    row = {"times": {"eager": eager, "kintsugi": kintsugi}, "first": {"kintsugi": {"call": 0.1, "spent": 0.2, "calls": 6}}, "errors": {},
+def test_functions_that_change_their_state_are_compared_from_the_same_state(bench, tmp_path):
+    (tmp_path / "counts.py").write_text("import torch\n\n\nclass Counts:\n    def __init__(self):\n        self.total = torch.zeros(3)\n\n    def step(self, x):\n"
+                                        "        self.total = self.total + x\n        return self.total * 2\n\n\nstep = torch.compile(Counts().step)\n"
+                                        "for _ in range(3):\n    step(torch.ones(3))\n")
+    _, found, _ = bench("counts.py")
+    assert not any("results differ" in line for line in found["step"]["verdict"])
+
+
+def _row(eager, kintsugi, interrupted=0):
+    times = {"eager": [(value, interrupted) for value in eager], "kintsugi": [(value, 0) for value in kintsugi]}
+    row = {"times": times, "first": {"kintsugi": {"call": 0.1, "spent": 0.2, "calls": 6}}, "errors": {},
            "difference": {"kintsugi": 0.0}, "kept_bytes": 0}
     return own.verdict(row, own.describe(row)), own.describe(row)
 
@@ -85,6 +95,30 @@ def test_verdicts():
     assert slow.startswith("compiled code takes 2.00x as long as eager") and ways["kintsugi"]["break_even_calls"] is None
     same, _ = _row([1e-3, 1.2e-3, 0.9e-3, 1.1e-3, 1e-3] * 10, [1.2e-3, 0.9e-3, 1.1e-3, 1e-3, 1e-3] * 10)
     assert same.startswith("no clear difference")
+
+
+def test_a_busy_machine_gives_no_verdict():
+    told, ways = _row([0.3] * 50, [1e-3] * 50, interrupted=1)
+    assert told.startswith("uncertain") and "as fast as" not in told
+    assert ways["kintsugi"]["speedup"] is None and ways["kintsugi"]["break_even_calls"] is None and not ways["kintsugi"]["certain"]
+    changing, _ = _row([2e-3] * 20 + [9e-3] * 30, [1e-3] * 50)  # nothing tells who disturbed it, and it was not the same throughout
+    assert changing.startswith("uncertain")
+
+
+def test_where_threads_are_interrupted_one_thread_is_measured():
+    chunks = []
+
+    def sample(chunk):
+        chunks.append(chunk)
+        return {"f": {"eager": [(1.0, int(chunk > 0))] * 40, "kintsugi": [(0.5, 0)] * 40}}
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        samples, one_thread = own.in_turns({"": sample, "before ": sample}, 0.0, 0.1)
+    finally:
+        torch.set_num_threads(threads)
+    assert one_thread and chunks == [0.1, 0.1, -0.1, -0.1] and set(samples["f"]) == {"eager", "kintsugi", "before eager", "before kintsugi"}
+    assert not any(often for ways in samples.values() for values in ways.values() for _, often in values)
 
 
 def test_models_are_no_targets():

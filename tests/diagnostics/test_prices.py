@@ -72,7 +72,7 @@ def test_breaks_between_calls_that_cannot_be_run_apart_are_modelled(kintsugi_cle
             compiled(torch.ones(4, 64))
     found = diagnose(session.functions[0], seconds=0.02)
     cause = next(cause for cause in found.causes if cause.kind == "break")
-    assert cause.how == "modelled" and cause.price_us > 0 and found.verdict.speedup > 0 and 0 < cause.share <= 1
+    assert cause.how == "modelled" and cause.price_us > 0 and found.verdict.compiled > 0 and 0 < cause.share <= 1
     assert cause.patch.lines == ["        torch._assert_async(torch.logical_not(torch.isnan(loss)), 'no number')"]
 
 
@@ -98,6 +98,69 @@ def test_samples_that_other_programs_interrupt_do_not_count():
     few = timing.Times([1.0] * 3 + [9.0] * 50, [0] * 3 + [1] * 50)
     assert few.typical == 9.0 and few.disturbed
     assert timing.Times([2.0, 3.0]).typical == 2.0
+
+
+def test_threads_that_wait_for_a_processor_interrupt_a_sample():
+    """Twice as many threads that compute as there are processors: some wait, and the system says how long."""
+    import os
+    import threading
+    import zlib
+
+    from kintsugi.diagnose import timing
+
+    waits = timing._Waits()
+    if not waits.in_ns:
+        pytest.skip("the system does not tell how long threads wait")
+    stop, data = threading.Event(), bytes(1 << 20)
+
+    def compute():
+        while not stop.is_set():
+            zlib.crc32(data)  # without the lock of the interpreter
+    crowd = [threading.Thread(target=compute) for _ in range(2 * len(os.sched_getaffinity(0)))]
+    try:
+        for one in crowd:
+            one.start()
+        waits.look()
+        before, samples = waits.total(), timing._Samples()
+        for _ in range(30):
+            samples.take(lambda: zlib.crc32(data), 20, waits)
+    finally:
+        stop.set()
+        for one in crowd:
+            one.join()
+        waits.close()
+    assert waits.total() == 0 and sum(samples.interrupted) > 5 and samples.times(False).disturbed == (samples.interrupted.count(0) < timing.ENOUGH)
+
+
+def test_disturbed_threads_are_measured_on_one(monkeypatch):
+    from kintsugi.diagnose import timing
+
+    asked = []
+
+    def turns(calls, seconds, least):
+        asked.append(torch.get_num_threads())
+        busy = torch.get_num_threads() > 1
+        return {name: timing.Times([1.0] * 40, [int(busy)] * 40) for name in calls}
+    monkeypatch.setattr(timing, "turns", turns)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        times = timing.steady({"a": None}, 0.1)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(threads)
+    assert asked == [2, 1] and times["a"].one_thread and not times["a"].disturbed
+
+
+@pytest.mark.parametrize("eager, compiled, certain", [
+    ([2.0] * 50, [1.0] * 50, True), ([2.0] * 20 + [9.0] * 30, [1.0] * 50, False), ([2.0] * 20 + [9.0] * 30, [1.0] * 20 + [4.5] * 30, True)])
+def test_a_ratio_that_changes_while_it_is_measured_is_uncertain(eager, compiled, certain):
+    from kintsugi.diagnose import price, timing
+
+    verdict = price.Verdict()
+    x, y = timing.Times(eager), timing.Times(compiled)
+    verdict.eager, verdict.compiled, verdict.range = x.typical, y.typical, timing.ratio(x, y)[1:]
+    assert verdict.certain is certain and (verdict.speedup is not None) is certain and verdict.warning.startswith("uncertain") is not certain
 
 
 def _fill_all(times, known=(), effects=(), guards=0.0, alone=()):

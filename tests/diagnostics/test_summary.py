@@ -28,6 +28,100 @@ def test_functions_of_the_script_are_counted_at_its_end(tmp_path):
     assert "; 2 of 3 calls were replayed" in _run(tmp_path, text).stderr
 
 
+def test_arguments_of_the_script_are_told_again(tmp_path):
+    text = "import sys\nimport torch\nf = torch.compile(torch.nn.Linear(3, 3))\nfor _ in range(int(sys.argv[1])):\n    f(torch.ones(3))\n"
+    (tmp_path / "script.py").write_text(text)
+    done = subprocess.run([sys.executable, "-m", "kintsugi", "run", "script.py", "2", "a b"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stderr.endswith("how fast it is compared with eager: python -m kintsugi explain script.py -- 2 'a b'\n")
+
+
+FAILS = "import torch\n\n\ndef inner(x):\n    return torch.compile(lambda y: y @ y)(x)\n\n\ninner(torch.ones(2, 3))\n"
+
+
+def test_a_script_that_raises_ends_as_python_ends_it(tmp_path):
+    (tmp_path / "script.py").write_text(FAILS)
+    done = subprocess.run([sys.executable, "-m", "kintsugi", "run", "--quiet", "script.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    lines = done.stderr.splitlines()
+    assert done.returncode == 1 and lines[:3] == ["Traceback (most recent call last):", '  File "script.py", line 8, in <module>', "    inner(torch.ones(2, 3))"]
+    assert "runpy" not in done.stderr and lines[-1].startswith("RuntimeError: ")
+
+
+PACKAGE = {"pack/__init__.py": "", "pack/layers.py": "def twice(x):\n    return x * 2\n",
+           "pack/train.py": "import sys\nimport torch\nfrom .layers import twice\n\n\n@torch.compile\ndef step(x):\n    if x.sum() > 0:\n        x = x + 1\n    return twice(x)\n\n\n"
+                            "if __name__ == '__main__':\n    for _ in range(int(sys.argv[1])):\n        step(torch.ones(3))\n    print(sys.argv[0].endswith('train.py'), __package__)\n"}
+
+
+def _package(tmp_path, *arguments):
+    for name, text in PACKAGE.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    return subprocess.run([sys.executable, "-m", "kintsugi", *arguments], cwd=tmp_path, capture_output=True, text=True, check=False)
+
+
+def test_a_module_of_a_package_is_run_by_its_name(tmp_path):
+    done = _package(tmp_path, "run", "-m", "pack.train", "4")
+    assert done.returncode == 0 and done.stdout == "True pack\n" and "3 of 4 calls were replayed" in done.stderr
+    assert done.stderr.endswith("explain -m pack.train -- 4\n")
+
+
+def test_a_module_of_a_package_is_explained(tmp_path):
+    done = _package(tmp_path, "explain", "--no-measure", "-m", "pack.train", "--", "2")
+    assert done.returncode == 0 and "pack/train.py:8 in step" in done.stdout, done.stdout + done.stderr
+    for name, text in {"pack": "without a __main__", "pack.nothing": "no module named 'pack.nothing'", "nothing": "no module named 'nothing'"}.items():
+        done = _package(tmp_path, "explain", "-m", name)
+        assert done.returncode == 2 and text in done.stderr and "Traceback" not in done.stderr, done.stderr
+
+
+def test_fixes_are_tried_in_a_module_of_a_package(tmp_path):
+    done = _package(tmp_path, "debug", "--seconds", "0.05", "--apply", "-m", "pack.train", "--", "2")
+    assert done.returncode == 0 and "torch.where(x.sum() > 0, x + 1, x)" in (tmp_path / "pack/train.py").read_text(), done.stdout + done.stderr
+
+
+BACKEND = """
+import torch
+
+
+def choosy(gm, inputs):
+    raise ValueError("only convolutions")
+
+
+@torch.compile(backend=choosy)
+def f(x):
+    return x.sin() + 1
+
+
+for _ in range(2):
+    try:
+        f(torch.ones(3))
+    except Exception as error:
+        print(type(error).__name__)
+"""
+
+
+def test_a_backend_that_raises_is_named_with_its_line(tmp_path):
+    done = _run(tmp_path, BACKEND)
+    first, second, third = (line for line in done.stderr.splitlines() if line.startswith("kintsugi: "))
+    assert second == "kintsugi: backend choosy raised ValueError: only convolutions (at script.py:6), 2 times" and third.endswith("breaks BACKEND_FAILED")
+    told = subprocess.run([sys.executable, "-m", "kintsugi", "explain", "script.py"], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    assert "not measured: backend choosy raised ValueError: only convolutions (at script.py:6)" in told and "fix: return `gm.forward`" in told
+
+
+def test_stats_tell_what_a_backend_raised():
+    def choosy(gm, inputs):
+        raise ValueError("not today")
+
+    def f(x):
+        return x.cos() + 1
+    compiled = kintsugi.compile(f, backend=choosy)
+    try:
+        compiled(torch.ones(3))
+    except RuntimeError:
+        pass
+    (text, times), = kintsugi.stats(compiled)["backend_failures"].items()
+    assert text.startswith("backend choosy raised ValueError: not today (at ") and times == 1
+    assert text in str(kintsugi.explain(compiled)(torch.ones(3)))
+
+
 def test_run_is_quiet(tmp_path):
     assert "kintsugi: " not in _run(tmp_path, programs.LAYERS, "--quiet").stderr
     assert "kintsugi: " not in _run(tmp_path, "print(1)\n").stderr

@@ -49,6 +49,15 @@ def test_pages_ask_no_server(tmp_path):
     assert (tmp_path / "a.html").read_text() == '<p>text</p><script src="search.js"></script>'
 
 
+def test_recompiles_link_to_their_page(tmp_path, monkeypatch):
+    event = {"name": "f", "filename": "m.py", "line": 2, "failures": "- n == 4", "limit": 8}
+    for record in (_messages.recompile_record, _messages.limit_record):
+        monkeypatch.setenv("KINTSUGI_DOCS", "https://docs.example/k/")
+        assert "What to do about" in record(event) and "https://docs.example/k/recompiles.html\n" in record(event) + "\n"
+        monkeypatch.setenv("KINTSUGI_DOCS", str(tmp_path))
+        assert "`python -m kintsugi explain SCRIPT`" in record(event)
+
+
 def test_messages_link_to_their_page(tmp_path, monkeypatch):
     """To ours, beside PyTorch's: in the site, or to the command that shows it."""
     for row in _messages.rows():

@@ -13,6 +13,7 @@ import tempfile
 import time
 
 from .._errors import CommandError
+from ..commands import MODULE
 from ..diagnose import child
 
 FIRST = 6          # calls that count as first ones, at least
@@ -25,7 +26,7 @@ class BenchError(CommandError):
 
 
 def is_target(names):
-    return len(names) == 1 and (names[0].endswith(".py") or ":" in names[0])
+    return len(names) == 1 and (names[0].endswith(".py") or ":" in names[0] or names[0].startswith(MODULE))
 
 
 # ---- what is measured ----
@@ -46,7 +47,7 @@ class Subject:
 
         with screen.quiet(), self.call.modes():
             try:
-                wanted = self._result(self.fn)
+                self._result(self.fn)
             except Exception as error:
                 raise BenchError(f"a call of {self.name} ended with {observe.describe_end(error)}") from error
             eager = self.ways["eager"] = self._way(self.fn)
@@ -54,7 +55,7 @@ class Subject:
             for engine in engines:
                 try:
                     self._prepare(engine, plain, ready and engine == "kintsugi")
-                    self.difference[engine] = _difference(wanted, self._result(self.made[engine]))
+                    self.difference[engine] = _difference(self._result(self.fn), self._result(self.made[engine]))  # from the same state
                 except Exception as error:  # the others are measured all the same
                     self.ways.pop(engine, None)
                     self.errors[engine] = f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"
@@ -96,10 +97,12 @@ class Subject:
             return [leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf for leaf in _pytree.tree_leaves(fn(*args, **kwargs))]
 
     def sample(self, seconds):
+        """{way: [(seconds of a call, was it interrupted?)]}."""
         from ..diagnose import screen, timing
 
         with screen.quiet(), self.call.modes():
-            return {name: times.samples for name, times in timing.turns(self.ways, seconds, least=3).items()}
+            found = timing.turns(self.ways, seconds, least=3)
+        return {name: list(zip(times.samples, times.interrupted or [0] * len(times.samples))) for name, times in found.items()}
 
     def kept(self):
         """Bytes that compiled code keeps between calls."""
@@ -193,8 +196,16 @@ def serve():
         if isinstance(task, dict):
             made.extend(subjects(task["target"], task["arguments"], task["inputs"], ["kintsugi"]))
             return {subject.name: {"first": subject.first, "errors": subject.errors, "difference": subject.difference} for subject in made}
-        return {subject.name: subject.sample(task) for subject in made}
+        return sample(made, task)
     child.serve(answer)
+
+
+def sample(made, seconds):
+    """Of each subject what Subject.sample() gives. Negative seconds: on one thread."""
+    from ..diagnose import timing
+
+    with timing.one_thread() if seconds < 0 else contextlib.nullcontext():
+        return {subject.name: subject.sample(abs(seconds)) for subject in made}
 
 
 def lay_out(revision, folder):
@@ -216,10 +227,32 @@ def lay_out(revision, folder):
 # ---- the command ----
 
 
-def merge(into, samples, prefix=""):
-    for name, ways in samples.items():
-        for engine, values in ways.items():
-            into.setdefault(name, {}).setdefault(prefix + engine, []).extend(values)
+def in_turns(sides, seconds, chunk):
+    """({function: {way: samples}}, were they taken on one thread?). sides: {prefix of its ways: what samples it for some seconds}; they change after each chunk. Where
+    other programs keep the processors that several threads need, all is measured once more on one."""
+    import torch
+
+    samples, one_thread = _in_turns(sides, seconds, chunk), False
+    if torch.get_num_threads() > 1 and any(times(values).disturbed for ways in samples.values() for values in ways.values()):
+        samples, one_thread = _in_turns(sides, seconds, -chunk), True
+    return samples, one_thread
+
+
+def _in_turns(sides, seconds, chunk):
+    samples, stop = {}, time.perf_counter() + seconds
+    while not samples or time.perf_counter() < stop:
+        for prefix, ask in sides.items():
+            for name, ways in ask(chunk).items():
+                for way, values in ways.items():
+                    samples.setdefault(name, {}).setdefault(prefix + way, []).extend(values)
+    return samples
+
+
+def times(values):
+    """timing.Times of samples with whether they were interrupted."""
+    from ..diagnose import timing
+
+    return timing.Times([value for value, _ in values], [often for _, often in values])
 
 
 def measure(target, *, arguments=(), inputs=None, stock=False, seconds=3.0, against=None, tell=lambda text: None):
@@ -236,33 +269,26 @@ def measure(target, *, arguments=(), inputs=None, stock=False, seconds=3.0, agai
         tell(f"running {target}")
         made = subjects(target, arguments, inputs, ["stock", "kintsugi"] if stock else ["kintsugi"])
         tell(f"measuring {', '.join(subject.name for subject in made)}, {seconds * len(made):.0f} s")
-        samples, stop = {}, time.perf_counter() + seconds * len(made)
-        while not samples or time.perf_counter() < stop:
-            merge(samples, {subject.name: subject.sample(CHUNK if other else seconds) for subject in made})
-            if other:
-                merge(samples, other.ask(CHUNK), "before ")
-        found = {}
-        for subject in made:
-            found[subject.name] = {"times": samples[subject.name], "first": subject.first, "errors": subject.errors,
-                                   "difference": subject.difference, "kept_bytes": subject.kept()}
-        return found
+        sides = {"": lambda chunk: sample(made, chunk)} | ({"before ": other.ask} if other else {})
+        samples, one_thread = in_turns(sides, seconds * len(made), CHUNK if other else seconds)
+        return {subject.name: {"times": samples[subject.name], "one_thread": one_thread, "first": subject.first, "errors": subject.errors,
+                               "difference": subject.difference, "kept_bytes": subject.kept()} for subject in made}
 
 
 def describe(row):
     """Numbers of a function, from its samples."""
-    from ..diagnose import timing
-
-    times = {way: timing.Times(samples) for way, samples in row["times"].items()}
-    eager = times["eager"].typical
+    found = {way: times(values) for way, values in row["times"].items()}
+    eager = found["eager"].typical
     ways = {}
-    for way, found in times.items():
+    for way, one in found.items():
         engine = way.rpartition(" ")[2]
         first = row["first"].get(engine) if way == engine else None
-        gain = eager - found.typical
-        ways[way] = {"us": found.typical * 1e6, "median_us": found.median * 1e6, "low_us": found.low * 1e6, "high_us": found.high * 1e6,
-                     "samples": len(found.samples), "speedup": eager / found.typical,
+        gain = eager - one.typical
+        sure = not one.disturbed and not found["eager"].disturbed
+        ways[way] = {"us": one.typical * 1e6, "median_us": one.median * 1e6, "low_us": one.low * 1e6, "high_us": one.high * 1e6,
+                     "samples": len(one.samples), "certain": sure, "speedup": eager / one.typical if sure else None,
                      "first_call_ms": first["call"] * 1e3 if first else None, "warm_up_ms": first["spent"] * 1e3 if first else None,
-                     "break_even_calls": round(first["spent"] / gain) if first and gain > 0.02 * eager else None}
+                     "break_even_calls": round(first["spent"] / gain) if first and sure and gain > 0.02 * eager else None}
     return ways
 
 
@@ -274,11 +300,12 @@ def verdict(row, ways, a="kintsugi", b="eager", names=None):
         return f"{a}: {row['errors'].get(a, 'not measured')}"
     names = names or _NAMES
     first, second = names.get(a, a), names.get(b, b)
-    x, y = row["times"][a], row["times"][b]
-    parts = [timing.quartile(y[i::5]) / timing.quartile(x[i::5]) for i in range(5) if y[i::5] and x[i::5]]
-    ratio = ways[b]["us"] / ways[a]["us"]
-    low, high = min(parts), max(parts)
-    sure = f"{low:.2f}x to {high:.2f}x in five parts of the measurement"
+    slow, fast = times(row["times"][b]), times(row["times"][a])
+    ratio, low, high = timing.ratio(slow, fast)
+    if slow.disturbed or fast.disturbed or high > timing.CERTAIN * low:
+        return (f"uncertain whether {first} is faster than {second}: other programs used the processors ({low:.2g}x to {high:.2g}x in parts of the measurement); "
+                "measure again when the machine is less busy")
+    sure = f"{low:.2f}x to {high:.2f}x in {timing.PARTS} parts of the measurement" + (", on one thread" if row.get("one_thread") else "")
     if low > 1 + CERTAIN:
         return f"{first} is {ratio:.2f}x as fast as {second} ({sure})"
     if high < 1 - CERTAIN:
@@ -295,6 +322,8 @@ def _sentences(row, ways):
         yield verdict(row, ways, "kintsugi", "stock")
     if "before kintsugi" in ways:
         yield "this revision: " + verdict(row, ways, "kintsugi", "before kintsugi")
+    if row.get("one_thread"):
+        yield "measured on one thread: other programs use the processors that more threads would need"
     calls = ways.get("kintsugi", {}).get("break_even_calls")
     if calls is not None:
         yield f"recording and compiling are paid back after {calls} calls"
@@ -315,10 +344,10 @@ def _show(name, row, ways):
 
     def time_of(value):
         return show.us(value) if value is not None else ""
-    rows = [(way, time_of(one["us"]), f"{time_of(one['low_us'])} - {time_of(one['high_us'])}", f"{one['speedup']:.2f}x",
+    rows = [(way, time_of(one["us"]), f"{time_of(one['low_us'])} - {time_of(one['high_us'])}", f"{one['speedup']:.2f}x" if one["certain"] else "uncertain",
              time_of(one["first_call_ms"] * 1e3 if one["first_call_ms"] is not None else None)) for way, one in ways.items()]
     print(name)
-    _tables.show(_tables.table(("", "a call", "10% - 90%", "of eager", "first call"), rows, right=(1, 2, 3, 4)))
+    _tables.show(_tables.table(("", "a call", "10% - 90%", "speed of eager", "first call"), rows, right=(1, 2, 3, 4)))
     for sentence in _sentences(row, ways):
         print(f"  {sentence}")
 

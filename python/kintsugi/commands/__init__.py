@@ -3,6 +3,7 @@ is told by the command line itself, with status 2."""
 
 import argparse
 import os
+import shlex
 
 from .._errors import CommandError
 
@@ -10,8 +11,21 @@ from .._errors import CommandError
 def add_target(parser, target="a script, or module:fn, or file.py:fn", inputs="arguments of module:fn"):
     """What a command is about: a script with its arguments, or a function with its own."""
     parser.add_argument("--inputs", metavar="EXPR", help=inputs)
+    add_module(parser)
     parser.add_argument("target", help=f"{target}; arguments of a script follow after --")
     parser.set_defaults(args=[])
+
+
+MODULE = "-m "  # begins a target that is run as `python -m` runs it
+
+
+def add_module(parser):
+    parser.add_argument("-m", dest="module", action="store_true", help="the target is a module, which is run as `python -m` runs it")
+
+
+def command_for(target, arguments=()):
+    """How a target and its arguments are written behind a command."""
+    return " ".join([target, *(["--", *map(shlex.quote, arguments)] if arguments else [])])
 
 
 def at_least(least, kind=int):

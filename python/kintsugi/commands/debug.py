@@ -103,6 +103,8 @@ def _detected(job):
         yield f"   {one['name']} ({show.place(one['filename'], one['line'])}): {show.count(one['breaks'], 'graph break')}, {show.count(one['graphs'], 'graph')}{speed}", ""
         if verdict["note"]:
             yield f"   {verdict['note']}", "dim"
+        if verdict["warning"]:
+            yield f"   {verdict['warning']}", "yellow"
     causes = job.causes("before")
     if causes:
         yield "", ""
@@ -191,6 +193,7 @@ def _measured(job):
     yield "", ""
     yield f"5. Measure: {show.count(job.breaks('before'), 'graph break')} before, {job.breaks('after')} after", "bold"
     for name, one in measured.items():
-        yield (f"   {name}: {show.us(one['before_us'])} -> {show.us(one['after_us'])} a call (eager {show.us(one['eager_us'])}); "
-               f"{one['before_us'] / one['after_us']:.2f}x as fast as before"), "green" if one["after_us"] < one["before_us"] else "yellow"
+        gain = f"; {one['before_us'] / one['after_us']:.2f}x as fast as before" if one["certain"] else ""
+        yield (f"   {name}: {show.us(one['before_us'])} -> {show.us(one['after_us'])} a call (eager {show.us(one['eager_us'])}){gain}",
+               "green" if gain and one["after_us"] < one["before_us"] else "yellow")
         yield f"   {one['verdict']}", "dim"

@@ -2,8 +2,10 @@
 
 import collections
 
+from . import command_for
 
-def lines(script):
+
+def lines(script, arguments=()):
     """[] where nothing was compiled."""
     import kintsugi
     from kintsugi import _logs
@@ -29,4 +31,9 @@ def lines(script):
     second += f"; {count(len(events['recompile']), 'recompile')}" + (", recompile limit reached" if events["limit"] else "")
     if events["bug"]:
         second += f"; {count(len(events['bug']), 'internal failure')} (eager results were used)"
-    return [first, second, f"what each costs and how to fix it: python -m kintsugi explain {script}"]
+    failed = collections.Counter(event["reason"] for event in events["fallback"] if event.get("why") == "BACKEND_FAILED")
+    if failed:
+        (reason, times), = failed.most_common(1)
+        return [first, f"{reason}, {count(times, 'time')}", "what to do about it: python -m kintsugi breaks BACKEND_FAILED"]
+    ask = "what each costs and how to fix it" if breaks or events["recompile"] else "how fast it is compared with eager"
+    return [first, second, f"{ask}: python -m kintsugi explain {command_for(script, arguments)}"]

@@ -58,7 +58,8 @@ def diagnose(observed, *, measure=True, repeat=False, progress=lambda text: None
     if measure and observed.calls and entries:
         _measure(observed, dumps, found, verdict, progress, seconds, repeat)
     elif measure:
-        verdict.note = "not measured: no call was recorded"
+        failed = [cause.title for cause in found if cause.kind == "failed"]
+        verdict.note = f"not measured: {failed[-1] if failed else 'no call was recorded'}"
     price.fill_eager(found, verdict, stats["calls"])
     found = [cause for cause in found if cause.kind != "effect" or (cause.share or 0) >= price.WORTH_TELLING]
     left = list(_causes.of_kernels(observed, _kernels.rows(engine, compiled)))
@@ -83,7 +84,7 @@ def diagnose(observed, *, measure=True, repeat=False, progress=lambda text: None
                      _sequence(dumps[shown]) if dumps else [], parts, limits, anatomy.guards(dumps), [dump["record_ns"] / 1e6 for dump in dumps], shown)
 
 
-_ORDER = ("eager", "partial", "break", "effect", "recompile", "steps")
+_ORDER = ("failed", "eager", "partial", "break", "effect", "recompile", "steps")
 
 
 def _gather(observed, entries, dumps, stats):
@@ -94,7 +95,7 @@ def _gather(observed, entries, dumps, stats):
             key = cause.why, cause.filename, cause.line
             if key not in found or cause.count > found[key].count:
                 found[key] = cause
-    return [*_causes.of_eager_calls(observed, stats), *(_causes.of_partial(observed, entry) for entry in entries if entry.reason),
+    return [*_causes.of_failed_backend(observed), *_causes.of_eager_calls(observed, stats), *(_causes.of_partial(observed, entry) for entry in entries if entry.reason),
             *found.values(), *(_causes.of_effects(dumps[0]) if dumps else ()), *recompiles.of_function(observed, dumps)]
 
 

@@ -7,7 +7,7 @@ import dataclasses
 import linecache
 import re
 
-from .. import _messages
+from .. import _logs, _messages
 from . import anatomy, fixes
 
 
@@ -18,7 +18,7 @@ _SLOT = re.compile(r"<(?:slot wrapper|method) '(?P<name>\w+)' of '(?P<owner>[\w.
 class Cause:
     """Something that keeps calls from being one compiled graph."""
 
-    kind: str                     # "break", "eager", "recompile", "partial", "steps", "effect"
+    kind: str                     # "failed", "break", "eager", "recompile", "partial", "steps", "effect"
     title: str                    # first line of a report
     id: str = ""                  # KIN0001; "" where no row of the table explains it
     why: str = ""
@@ -169,6 +169,16 @@ def of_eager_calls(observed, stats):
             cause.explanation, cause.hints = row["explanation"], list(row["hints"])
             cause.page, cause.own_page = _messages.stock_page(row), _messages.own_page(row["why"])
         yield cause
+
+
+def of_failed_backend(observed):
+    """A backend of the user's that raised: the function has no compiled calls until that is mended."""
+    filename, line = observed.place()
+    row = _messages.find_row("BACKEND_FAILED")
+    for text, count in _logs.backend_failures(observed.names).items():
+        yield Cause("failed", text, row["id"], row["why"], row["category"], row["explanation"], fix=row["fix"], filename=filename, line=line,
+                    function=observed.name, user=(filename, line, observed.name), count=count, page=_messages.stock_page(row), own_page=_messages.own_page(row["why"]),
+                    unpriced="there is no compiled call to compare with")
 
 
 def of_kernels(observed, rows):

@@ -9,10 +9,9 @@ import difflib
 import json
 import os
 import tempfile
-import time
 
 from ..bench import own
-from . import child, show, timing, trial
+from . import child, show, trial
 
 VERSION = 1
 CHUNK = 0.2  # seconds of measuring, between which the two programs change
@@ -165,11 +164,10 @@ class Job:
         self.tell("measuring the program with its fixes")
         with self.start("the program", {}) as first, self.start("the changed program", self.record["changed"]) as last:
             first.prepare()
-            about, samples, stop = last.prepare(), {}, time.perf_counter() + self.seconds
-            while not samples or time.perf_counter() < stop:
-                for prefix, process in (("before ", first), ("", last)):
-                    own.merge(samples, process.sample(CHUNK), prefix)
-        self.record["measured"] = {name: _numbers(about[name], samples[name]) for name in about if "before kintsugi" in samples.get(name, {})}
+            about = last.prepare()
+            samples, one_thread = own.in_turns({"before ": first.sample, "": last.sample}, self.seconds, CHUNK)
+        self.record["measured"] = {name: _numbers(about[name] | {"one_thread": one_thread}, samples[name]) for name in about
+                                   if "before kintsugi" in samples.get(name, {})}
 
     # ---- what comes of it ----
 
@@ -204,9 +202,10 @@ class Job:
 def _numbers(about, ways):
     row = {"times": ways, **about}
     described = own.describe(row)
+    us = {way: own.times(values).typical * 1e6 for way, values in ways.items()}
+    certain = not any(own.times(ways[way]).disturbed for way in ("kintsugi", "before kintsugi"))
     return {"ways": described, "verdict": own.verdict(row, described, "kintsugi", "before kintsugi", {"kintsugi": "it", "before kintsugi": "before"}),
-            "before_us": timing.quartile(ways["before kintsugi"]) * 1e6, "after_us": timing.quartile(ways["kintsugi"]) * 1e6,
-            "eager_us": timing.quartile(ways["before eager"]) * 1e6}
+            "certain": certain, "before_us": us["before kintsugi"], "after_us": us["kintsugi"], "eager_us": us["before eager"]}
 
 
 def key(cause):

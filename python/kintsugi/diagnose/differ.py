@@ -219,9 +219,8 @@ def slower(fn, args, seconds=0.1):
         compiled = _api.start_engine().Compiled(fn, dynamic=False)
         ways = {"eager": lambda: fn(*args), "compiled": lambda: compiled(*args)}
         timing.warm(ways["compiled"], (compiled,))
-        times = timing.turns(ways, seconds)
-    parts = [timing.quartile(times["compiled"].calm[i::3]) / timing.quartile(times["eager"].calm[i::3]) for i in range(3)]
-    if min(parts) < SLOWER:
+        times = timing.steady(ways, seconds)
+    if timing.ratio(times["compiled"], times["eager"])[1] < SLOWER or any(one.disturbed for one in times.values()):
         return ""
     us = {name: one.typical * 1e6 for name, one in times.items()}
     return f"compiled calls take {us['compiled']:.3g} us, eager ones {us['eager']:.3g} us ({us['compiled'] / us['eager']:.2f}x as long)"

@@ -54,7 +54,7 @@ def boundary():
             compiled = engine.Compiled(fn)
             ways[fn.__name__] = functools.partial(compiled, x)
             timing.warm(ways[fn.__name__], (compiled,))
-        times = timing.turns(ways, SECONDS * len(ways))
+        times = timing.steady(ways, SECONDS * len(ways))
     return max(0.0, times["broken"].typical - times["whole"].typical)
 
 

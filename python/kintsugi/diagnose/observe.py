@@ -8,13 +8,13 @@ import inspect
 import os
 import runpy
 import sys
-import traceback
 
 import torch
 
 from .. import _api, _compiled, _engine, _logs, _messages
 from .._config import config
 from .._errors import CommandError
+from ..commands import MODULE
 from . import state
 from .causes import USUAL
 
@@ -206,6 +206,24 @@ def need_script(path):
         raise TargetError(f"no such script: {path!r}" + (f"; did you mean {os.path.join(os.path.dirname(path), near[0])!r}?" if near else ""))
 
 
+def file_of(target):
+    """The file that a script, or a module behind -m, is run from. The packages around a module are imported."""
+    if not target.startswith(MODULE):
+        need_script(target)
+        return target
+    name = target.removeprefix(MODULE)
+    if "" not in sys.path and os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    spec = _imported(name, lambda: importlib.util.find_spec(name))
+    if spec is not None and spec.submodule_search_locations is not None:
+        spec = _imported(name, lambda: importlib.util.find_spec(f"{name}.__main__"))
+        if spec is None:
+            raise TargetError(f"{name} is a package without a __main__; name one of its modules")
+    if spec is None or not spec.origin:
+        raise TargetError(f"no module named {name!r} can be found from this folder")
+    return spec.origin
+
+
 def _scripts(folder):
     return [name for name in os.listdir(folder) if name.endswith(".py")] if os.path.isdir(folder) else []
 
@@ -244,7 +262,7 @@ def _callables(module, name):
     return f"it has {', '.join(list(dict.fromkeys(found))[:6])}" if own else "it defines nothing that can be called"
 
 
-NOTHING = "{0} calls no function that torch.compile or kintsugi.compile returned; name one: {0}:function"
+NOTHING = "{0} calls no function that torch.compile or kintsugi.compile returned; name one as module:function or file.py:function"
 HOW = "--inputs takes the name of a function in that module that returns them, or an expression such as 'torch.randn(8, 16), 2'"
 
 
@@ -290,8 +308,8 @@ def watch(target, arguments=(), inputs=None):
     """(exit status of the script or the exception that ended it, the functions that ran): a script is run, module:fn is called three times, compiled."""
     _need_engine()
     if split_target(target)[1] is None:
-        if not target.endswith(".py"):
-            raise TargetError(f"{target}: expected a script that ends in .py, or module:function")
+        if not target.endswith(".py") and not target.startswith(MODULE):
+            raise TargetError(f"{target}: expected a script that ends in .py, module:function, or -m and a module")
         with Session() as session:
             status = run_script(target, arguments)
         return status, session.functions
@@ -338,11 +356,7 @@ def describe_end(status):
     if isinstance(status, BaseException):
         if isinstance(status, SyntaxError):
             return f"{type(status).__name__}: {status}" + (f": {status.text.strip()}" if status.text else "")
-        frames = [(one.filename, one.lineno, one.name) for one in traceback.extract_tb(status.__traceback__)]
-        own = [frame for frame in frames if not frame[0].startswith("<") and os.path.dirname(_api.__file__) not in frame[0] and not frame[0].startswith(_messages.STANDARD)]
-        file, line, _ = _messages.user_place(own, ("", 0, ""))
-        where = f" (at {file}:{line})" if line else ""
-        return f"{type(status).__name__}: {status}{where}"
+        return _messages.describe_error(status)
     return f"exit status {status}" if status not in (0, None) else ""
 
 
@@ -358,13 +372,16 @@ def unique_names(functions):
 
 
 def run_script(path, arguments=()):
-    """Runs a script as `python path arguments` would; returns the exit status it asked for, or the exception that ended it."""
-    need_script(path)
+    """Runs a script as `python path arguments` would, or `python -m module arguments`; returns the exit status it asked for, or the exception that ended it."""
     saved = sys.argv, sys.path[:]
-    sys.argv = [path, *arguments]
-    sys.path[0:1] = [os.path.dirname(os.path.abspath(path))]
+    file = file_of(path)
+    sys.argv = [file, *arguments]
     try:
-        runpy.run_path(path, run_name="__main__")
+        if path.startswith(MODULE):
+            runpy.run_module(path.removeprefix(MODULE), run_name="__main__", alter_sys=True)
+        else:
+            sys.path[0:1] = [os.path.dirname(os.path.abspath(path))]
+            runpy.run_path(path, run_name="__main__")
     except SystemExit as stop:
         return stop.code
     except Exception as error:

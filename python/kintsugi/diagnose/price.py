@@ -25,16 +25,35 @@ class Verdict:
         self.spread = 0.0
         self.rest = None  # what a call takes beyond its tensor calls compiled, guards and side effects
         self.disturbed = False  # other programs interrupted most of what was timed
+        self.one_thread = False  # measured on one thread, since others kept the processors that more of them need
+        self.range = None       # the least and the most that parts of the measurement gave for the speedup
         self.note = ""
 
     @property
     def speedup(self):
-        return self.eager / self.compiled if self.eager and self.compiled else None
+        """None: not measured, or not known."""
+        return self.eager / self.compiled if self.eager and self.compiled and self.certain else None
+
+    @property
+    def certain(self):
+        """A ratio that varies from one part of the measurement to the next says nothing."""
+        return not self.disturbed and (self.range is None or self.range[1] <= timing.CERTAIN * self.range[0])
+
+    @property
+    def warning(self):
+        """What a reader has to know of the times; "": nothing."""
+        if not self.certain:
+            between = " (between {:.2g} and {:.2g} times as fast as eager)".format(*self.range) if self.range else ""
+            return f"uncertain: other programs used the processors while times were taken{between}; measure again when the machine is less busy"
+        if self.one_thread:
+            return "other programs use the processors that PyTorch's threads need, so all times are those of one thread"
+        return f"times varied by {self.spread:.0%} while they were measured: other programs use this machine" if self.spread > 0.1 else ""
 
     def as_dict(self):
         us = {name: value * 1e6 if value is not None else None for name, value in (
             ("eager_us", self.eager), ("compiled_us", self.compiled), ("without_breaks_us", self.without_breaks))}
-        return us | {"speedup": self.speedup, "spread": self.spread, "disturbed": self.disturbed, "note": self.note}
+        return us | {"speedup": self.speedup, "speedup_range": self.range, "certain": self.certain, "one_thread": self.one_thread, "spread": self.spread,
+                     "disturbed": self.disturbed, "warning": self.warning, "note": self.note}
 
 
 def measure(observed, call, causes, verdict, progress=lambda text: None, seconds=SECONDS, may_run=True, left=False):
@@ -72,12 +91,14 @@ def measure(observed, call, causes, verdict, progress=lambda text: None, seconds
                     del ways[name]
         progress(f"{observed.name}: measuring")
         with config.patch(step_aside=config.step_aside and _is_aside(observed)):  # a comparison with eager calls that has not ended is no part of a call
-            times = timing.turns(ways, seconds * len(ways)) if ways else {}
+            times = timing.steady(ways, seconds * len(ways)) if ways else {}
         opaque = [cause for cause in (*effects, *(cause for cause, _ in known if cause.why not in programs.BRIDGED))] if may_run else []
         alone = timing.of_lines(ways["eager"], {(cause.filename, cause.line) for cause in opaque}) if opaque else {}
         guards = engine.time_guards(observed.compiled, given[0], kwargs=given[1]) * 1e-9 if may_run else 0.0
     verdict.disturbed = any(one.disturbed for one in times.values())
+    verdict.one_thread = any(one.one_thread for one in times.values())
     if may_run:
+        verdict.range = timing.ratio(times["eager"], times["compiled"])[1:]
         verdict.eager, verdict.compiled = times["eager"].typical, times["compiled"].typical
         verdict.spread = max(times["eager"].spread, times["compiled"].spread)
     if program is not None:
@@ -139,7 +160,7 @@ def say_why(causes, verdict):
         if cause.price_us is None:
             reasons["break"] = (f"only the {MOST} most frequent ones are priced" if sum(one.kind == "break" for one in causes) > MOST
                                 else reasons["partial"] if any(one.kind == "partial" for one in causes) else "the call that was measured does not come by it")
-            cause.unpriced = verdict.note.partition("not measured: ")[2] or reasons[cause.kind]
+            cause.unpriced = cause.unpriced or verdict.note.partition("not measured: ")[2] or reasons[cause.kind]
 
 
 def count_of(number):

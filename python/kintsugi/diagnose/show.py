@@ -70,12 +70,14 @@ def place(filename, line):
 def headline(diagnosis):
     """The verdict as one sentence."""
     verdict, where = diagnosis.verdict, f"{diagnosis.name} ({place(diagnosis.filename, diagnosis.line)})"
-    if verdict.speedup is None:
+    if not verdict.certain:
+        speed = "uncertain how fast"
+    elif verdict.speedup is None:
         speed = f"{count(diagnosis.graphs, 'graph')}, {count(diagnosis.breaks, 'graph break')}"
     else:
         ratio = verdict.speedup
         speed = f"{ratio:.2f}x as fast as eager" if ratio >= 1 else f"{1 / ratio:.2f}x as long as eager"
-        speed += f" ({us(verdict.eager * 1e6)} eager, {us(verdict.compiled * 1e6)} compiled)"
+        speed += f" ({us(verdict.eager * 1e6)} eager, {us(verdict.compiled * 1e6)} compiled{', on one thread' if verdict.one_thread else ''})"
     priced = [cause for cause in diagnosis.priced if cause.share]
     if priced and verdict.compiled:
         share = min(1.0, _lost(priced, verdict))
@@ -97,7 +99,7 @@ def _lost(priced, verdict):
 def _verdict(diagnosis):
     verdict = diagnosis.verdict
     yield headline(diagnosis), "bold"
-    if verdict.without_breaks and verdict.eager and verdict.without_breaks < 0.97 * verdict.compiled:
+    if verdict.certain and verdict.without_breaks and verdict.eager and verdict.without_breaks < 0.97 * verdict.compiled:
         yield (f"  without its graph breaks a call would take about {us(verdict.without_breaks * 1e6)}: "
                f"{verdict.eager / verdict.without_breaks:.2f}x as fast as eager"), ""
     shape = f"  {count(diagnosis.recordings, 'recording')}, {count(diagnosis.graphs, 'graph')}, {count(diagnosis.ops, 'tensor call')}, " \
@@ -108,8 +110,8 @@ def _verdict(diagnosis):
         yield f"  {count(level, 'part')} of its graphs left to PyTorch's own kernels, which are as fast", "dim"
     if verdict.note:
         yield f"  {verdict.note}", "dim"
-    if verdict.spread > 0.1 or verdict.disturbed:
-        yield f"  times varied by {verdict.spread:.0%} while they were measured: other programs use this machine", "yellow"
+    if verdict.warning:
+        yield f"  {verdict.warning}", "yellow"
 
 
 def _price(cause):

@@ -1,6 +1,13 @@
-"""Times of calls that take turns in one process: what disturbs the machine disturbs all of them."""
+"""Times of calls that take turns in one process: what disturbs the machine disturbs all of them.
 
+With several threads that is not enough: a parallel operator waits until the last of its threads gets a processor, so on a busy machine calls of many small operators
+(eager's) take many times as long, in every turn. Samples in which a thread of this process waited for a processor therefore do not count. Where few others are left,
+everything is measured once more on one thread (steady), by processor time if need be.
+"""
+
+import contextlib
 import gc
+import os
 import statistics
 import sys
 import time
@@ -15,14 +22,17 @@ except ImportError:  # not on every system
 SAMPLE_S = 200e-6  # least time of one sample: the clock and one interruption are small against it
 SAMPLES, PRIMING = 4, 2  # in a turn of one way: short ones, for other programs interrupt long ones
 ENOUGH = 12        # samples of a way that nothing interrupted: fewer say too little
+WAITED = 0.02      # share of a sample that threads may wait for a processor before it counts as interrupted
+CERTAIN = 1.5      # most that the ratio of two ways may vary in parts of the measurement, for it to be told without a warning
+PARTS = 5
 
 
 class Times:
     """Seconds per call of one of several ways, a sample for each turn; `calm`: the ones in which no thread had to give its processor to another
-    program, where there are enough of them."""
+    program, where there are enough of them. one_thread: taken on one thread, although the program uses more (steady)."""
 
-    def __init__(self, samples, interrupted=()):
-        self.samples = samples
+    def __init__(self, samples, interrupted=(), one_thread=False):
+        self.samples, self.interrupted, self.one_thread = samples, interrupted, one_thread
         calm = [sample for sample, often in zip(samples, interrupted) if not often]
         self.calm = calm if len(calm) >= ENOUGH else samples
         self.disturbed = bool(interrupted) and len(calm) < ENOUGH
@@ -47,31 +57,101 @@ def quartile(samples):
     return sorted(samples)[len(samples) // 4]
 
 
-def _switches():
-    """How often threads of this process lost their processor to another program so far, and how often they gave it up to wait for something."""
-    usage = resource.getrusage(resource.RUSAGE_SELF) if resource else None
-    return (usage.ru_nivcsw, usage.ru_nvcsw) if usage else (0, 0)
+def ratio(a, b):
+    """(how many times as long a takes as b, the least and the most of that in parts of the measurement)."""
+    parts = [quartile(x) / quartile(y) for x, y in zip(_parts(a.calm), _parts(b.calm)) if quartile(y)]
+    whole = a.typical / b.typical if b.typical else 1.0
+    return whole, min(parts, default=whole), max(parts, default=whole)
+
+
+def _parts(samples):
+    """One after the other: a disturbance that lasts is in some of them only."""
+    size = max(1, len(samples) // PARTS)
+    return [samples[first:first + size] for first in range(0, size * min(PARTS, len(samples)), size)]
+
+
+class _Waits:
+    """How long threads of this process have waited for a processor that was not free, in nanoseconds; where the system does not tell, how often they lost one."""
+
+    def __init__(self):
+        self.files = {}
+        self.in_ns = self.look()
+
+    def look(self):
+        """Threads come and go."""
+        try:
+            now = set(os.listdir("/proc/self/task"))
+            for thread in now - set(self.files):
+                self.files[thread] = os.open(f"/proc/self/task/{thread}/schedstat", os.O_RDONLY)
+            for thread in set(self.files) - now:
+                os.close(self.files.pop(thread))
+        except OSError:
+            return False
+        return True
+
+    def total(self):
+        if not self.in_ns:
+            return resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw if resource else 0
+        total = 0
+        for file in self.files.values():
+            with contextlib.suppress(OSError, ValueError, IndexError):  # that thread has ended
+                total += int(os.pread(file, 64, 0).split()[1])
+        return total
+
+    def is_much(self, waited, seconds):
+        return waited > (WAITED * seconds * 1e9 if self.in_ns else 0)
+
+    def close(self):
+        while self.files:
+            os.close(self.files.popitem()[1])
 
 
 class _Samples:
-    """Of one way: seconds per call by the clock and of the processor; how often each was interrupted."""
+    """Of one way: seconds per call by the clock and of the processor; whether each was interrupted."""
 
     def __init__(self):
-        self.clock, self.processor, self.interrupted, self.waited = [], [], [], 0
+        self.clock, self.processor, self.interrupted, self.idle = [], [], [], 0
 
-    def take(self, call, count):
-        lost, waited = _switches()
+    def take(self, call, count, waits):
+        idle, waited = _idle(), waits.total()
         start, busy = time.perf_counter(), time.process_time()
         for _ in range(count):
             call()
-        self.clock.append((time.perf_counter() - start) / count)
-        self.processor.append((time.process_time() - busy) / count)
-        after = _switches()
-        self.interrupted.append(after[0] - lost)
-        self.waited += after[1] - waited
+        took, worked = time.perf_counter() - start, time.process_time() - busy
+        self.interrupted.append(int(waits.is_much(waits.total() - waited, took)))
+        self.clock.append(took / count)
+        self.processor.append(worked / count)
+        self.idle += _idle() - idle
 
     def times(self, by_processor):
         return Times(self.processor) if by_processor else Times(self.clock, self.interrupted)
+
+
+def _idle():
+    """How often threads of this process gave up their processor to wait for something."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_nvcsw if resource else 0
+
+
+@contextlib.contextmanager
+def one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def steady(calls, seconds, least=9):
+    """turns(), and once more on one thread where other programs keep the processors that several threads need."""
+    times = turns(calls, seconds, least)
+    if torch.get_num_threads() == 1 or not any(one.disturbed for one in times.values()):
+        return times
+    with one_thread():
+        times = turns(calls, seconds, least)
+    for one in times.values():
+        one.one_thread = True
+    return times
 
 
 def turns(calls, seconds, least=9):
@@ -80,7 +160,7 @@ def turns(calls, seconds, least=9):
     thread, which waits for nothing."""
     names = list(calls)
     inner = {name: _repetitions(calls[name]) for name in names}
-    samples = {name: _Samples() for name in names}
+    samples, waits = {name: _Samples() for name in names}, _Waits()
     enabled = gc.isenabled()
     gc.collect()
     gc.disable()
@@ -93,15 +173,17 @@ def turns(calls, seconds, least=9):
                 for _ in range(PRIMING * count):
                     call()  # caches and freed memory are as after calls of its own kind, not of another way
                 for _ in range(SAMPLES):
-                    samples[name].take(call, count)
+                    samples[name].take(call, count, waits)
             turn += 1
+            waits.look()
             if turn >= 3 and time.perf_counter() > stop + 4 * seconds:
                 break
     finally:
+        waits.close()
         if enabled:
             gc.enable()
     by_processor = torch.get_num_threads() == 1 and any(one.times(False).disturbed for one in samples.values()) \
-        and not any(2 * one.waited > len(one.clock) for one in samples.values())
+        and not any(2 * one.idle > len(one.clock) for one in samples.values())
     return {name: samples[name].times(by_processor) for name in names}
 
 

@@ -10,6 +10,7 @@ import sys
 import torch
 
 from .. import _validate
+from ..commands import MODULE
 from . import child, diagnose, observe, outside, overlay, price, screen, state
 
 CALLS = 4        # of each function whose values are compared
@@ -104,14 +105,17 @@ class _Run:
                 for subject in self.subjects}
 
     def do_sample(self, seconds):
-        return {subject.name: subject.sample(seconds) for subject in self.subjects}
+        from ..bench import own
+
+        return own.sample(self.subjects, seconds)
 
 
 def _files(target):
     """{path: digest} of the files of the user's that the program is made of."""
     where, _ = observe.split_target(target)
-    paths = [os.path.abspath(where)] if where.endswith(".py") else []
-    folder = os.path.dirname(paths[0]) if paths else os.getcwd()
+    by_name = where.startswith(MODULE)
+    paths = [os.path.abspath(observe.file_of(where))] if where.endswith(".py") or by_name else []
+    folder = os.path.dirname(paths[0]) if paths and not by_name else os.getcwd()
     for module in list(sys.modules.values()):
         file = getattr(module, "__file__", None)
         if isinstance(file, str) and file.endswith(".py") and os.path.abspath(file).startswith(folder + os.sep) and "site-packages" not in file:

@@ -66,6 +66,8 @@ def _function(number, one):
              f"<p class=\"verdict\">{esc(show.headline(one))}</p>"]
     if one.verdict.note:
         parts.append(f"<p class=\"soft\">{esc(one.verdict.note)}</p>")
+    if one.verdict.warning:
+        parts.append(f"<p class=\"soft\">{esc(one.verdict.warning)}</p>")
     data = one.as_dict()
     parts += [_times(one), timeline.of_call(f"f{number}", data), _sequence(one)]
     if one.causes:
