@@ -1,5 +1,5 @@
-"""Checks what every tracked file has to keep to: a length that can be read (functions of src/ too), no path of somebody's machine, and in the pages about the
-code no source file that does not exist.
+"""Checks every tracked file: its length (and that of the functions in src/), and that it holds no path of a particular machine. The pages about the code may
+only name source files and functions that exist, and ARCHITECTURE.md has a row for each folder of src/.
 """
 
 import pathlib
@@ -14,6 +14,7 @@ MOST_LINES_OF_FUNCTION = 60
 FUNCTION = re.compile(r"^(\w+)\([^;]*?^\{\n(.*?)^\}", re.M | re.S)
 GENERATED = "/gen/"
 PAGES = ("ARCHITECTURE.md", "CONTRIBUTING.md", "docs/design/")
+FUNCTION_NAME = re.compile(r"`((?:kin|rec)_\w+)[`(]")
 SOURCE_FILE = re.compile(r"`([a-z0-9_/]+\.(?:c|h|def|inc))`")
 MACHINE_PATH = re.compile(r"(?<![\w.}])/(?:work|root|home|Users|tmp|opt|mnt)/\w")
 
@@ -44,7 +45,21 @@ def missing_in(name, text, names):
         yield f"{name}: names {found}, which does not exist"
 
 
+def unknown_in(name, text, words):
+    """Functions and types of the engine that the page names and that no source file mentions."""
+    for found in sorted(set(FUNCTION_NAME.findall(text)) - words):
+        yield f"{name}: names {found}, which does not exist"
+
+
+def folders_without_row(text, names):
+    for folder in sorted({"/".join(name.split("/")[1:3]) for name in names if name.startswith("src/") and name.count("/") > 2}):
+        if f"| `{folder}` |" not in text:
+            yield f"ARCHITECTURE.md: folder src/{folder} has no row"
+
+
 def problems(names):
+    sources = [(ROOT / name) for name in names if name.startswith("src/")]
+    words = {word for path in sources if path.is_file() for word in re.findall(r"\w+", path.read_text(errors="replace"))}
     for name in names:
         path = ROOT / name
         if path.is_file():  # one that was just deleted is tracked still
@@ -52,6 +67,9 @@ def problems(names):
             yield from problems_in(name, text)
             if name.startswith(PAGES):
                 yield from missing_in(name, text, names)
+                yield from unknown_in(name, text, words)
+            if name == "ARCHITECTURE.md":
+                yield from folders_without_row(text, names)
 
 
 if __name__ == "__main__":

@@ -69,3 +69,11 @@ def test_pages_name_files_that_exist():
     assert list(check_tree.missing_in("page", "`core/trace/a.c`, `b.h`, `rules/b.h`, `<Python.h>`", names)) == []
     assert list(check_tree.missing_in("page", "`core/rules/b.h`", names))
     assert list(check_tree.missing_in("page", "`a.h`", names))
+
+
+def test_pages_name_functions_and_folders_that_exist():
+    assert list(check_tree.unknown_in("page", "`kin_replay_run`, `rec_stop(r)`, `rec_*`", {"kin_replay_run", "rec_stop"})) == []
+    assert "names rec_gone" in list(check_tree.unknown_in("page", "`rec_gone`", {"kin_replay_run"}))[0]
+    page = "| `core/trace` | the trace |\n"
+    assert list(check_tree.folders_without_row(page, ["src/core/trace/a.c", "tools/a.py", "src/meson.build"])) == []
+    assert "src/py/run" in list(check_tree.folders_without_row(page, ["src/core/trace/a.c", "src/py/run/b.c"]))[0]
