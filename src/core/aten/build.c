@@ -1,5 +1,5 @@
-/* Builds ATen graphs. The arguments of a call lie side by side; elements of its lists lie behind them, so that an argument
- * which follows a list is put in front of the elements and moves them.
+/* Builds ATen graphs. The arguments of a call lie side by side, followed by the elements of its lists, so an argument
+ * that comes after a list is inserted before the elements and moves them.
  */
 #include "core/aten/aten.h"
 

@@ -1,4 +1,4 @@
-/* What a call does besides giving its results: by its operator's row (ops.h), by its arguments, and by what its schema says. */
+/* What a call does besides returning results: from its operator's row (ops.h), its arguments, and its schema. */
 #include "core/aten/aten.h"
 
 static const kin_aten_arg *

@@ -1,6 +1,6 @@
-/* Which calls that may raise are needed in full (aten.h).
+/* Finds calls that may raise and whose results are not needed in full (aten.h).
  *
- * Kernels compute what is asked for: an index that is out of bounds is met only where its element is read. Eager meets all of them.
+ * Kernels compute only what is asked for, so they notice an index out of bounds only if its element is read. Eager notices all of them.
  */
 #include "core/aten/aten.h"
 

@@ -1,5 +1,5 @@
-/* Numbers that differ from run to run (a temperature, a scale, a counter) as inputs of the graph. A graph holds them as plain numbers, as that is how operators get
- * them; which they are shows by a second capture with other numbers.
+/* Numbers that differ from run to run (a temperature, a scale, a counter) as inputs of the graph. A graph holds them as plain numbers, because that is
+ * how operators get them; a second capture with other numbers shows which ones they are.
  */
 #include "core/aten/aten.h"
 

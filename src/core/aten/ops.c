@@ -1,4 +1,4 @@
-/* The table of operators, found by name through an index that is made when the table changes (tools/gen_aten_index.py). */
+/* The table of operators, searched by name through a generated index (tools/gen_aten_index.py). */
 #include "core/aten/ops.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* Inputs come first in an ATen graph; where some are known only later (what comes back for results), values are numbered anew. */
+/* Moves inputs to the front of an ATen graph. Some become known only later (tangents), so values are renumbered. */
 #include "core/aten/order.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* Reading calls: arguments by place or name, and the promotion of dtypes, for whoever has rules about operators. */
+/* Helpers for rules about operators: reading a call's arguments by position or name, and dtype promotion. */
 #include "core/aten/aten.h"
 
 const kin_aten_arg *

@@ -1,4 +1,4 @@
-/* Checks an ATen graph: what lowering relies on without looking. */
+/* Verifies an ATen graph: everything that lowering relies on without testing. */
 #include "core/aten/aten.h"
 
 static bool

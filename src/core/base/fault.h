@@ -1,15 +1,15 @@
-/* Failure injection, as SQLite tests its own: the n-th allocation, call of LLVM or write to disk fails, or the n-th class that a
+/* Failure injection, in the way of SQLite's tests: the n-th allocation, LLVM call or disk write fails, or the n-th class that a
  * recording meets has no version, so that the recording stops. Only in builds with KIN_FAULTS (the C tests; -Dfaults=true for the
- * extension), where this header is included before everything else; otherwise it is empty.
+ * extension), which include this header before everything else; otherwise it is empty.
  *
  *     for (uint64_t n = 1; ; n++) {
  *         kin_fail_arm(KIN_FAIL_ALLOC, n, false);
- *         ... what is tested: it succeeds or gives up, and gives back what it took ...
+ *         ... the code under test: it succeeds or gives up, and releases what it took ...
  *         if (!kin_fail_disarm(KIN_FAIL_ALLOC)) break;      it had no n-th allocation
  *     }
  *
- * In the extension KIN_FAIL_ALLOC=n, KIN_FAIL_LLVM=n, KIN_FAIL_WRITE=n and KIN_FAIL_CLASS=n of the environment arm it at the start; n+ fails
- * the n-th and all that follow.
+ * In the extension, KIN_FAIL_ALLOC=n, KIN_FAIL_LLVM=n, KIN_FAIL_WRITE=n and KIN_FAIL_CLASS=n in the environment arm it at the start; n+ makes
+ * the n-th and all later ones fail.
  */
 #ifndef KIN_BASE_FAULT_H
 #define KIN_BASE_FAULT_H

@@ -1,5 +1,5 @@
-/* The hash function: words are mixed by multiplying them to twice their width and folding the product. Equal everywhere, so
- * that names of files may depend on it; not made to withstand somebody who looks for collisions.
+/* The hash function: words are mixed by multiplying them to twice their width and folding the product. It gives the same values on every machine, so
+ * file names may depend on it; it does not withstand somebody who searches for collisions.
  */
 #ifndef KIN_BASE_HASH_H
 #define KIN_BASE_HASH_H

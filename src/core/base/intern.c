@@ -1,4 +1,4 @@
-/* Keys lie one after another in one byte array; a hash table has their numbers. */
+/* Keys lie one after another in one byte array; a hash table holds their numbers. */
 #include "core/base/intern.h"
 
 #include "core/base/hash.h"

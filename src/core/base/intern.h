@@ -1,5 +1,5 @@
 /* Numbers for byte strings: equal keys get the same number, counted from 0 in order of first appearance. Used wherever
- * structurally equal things are to be one thing. A failed allocation is sticky (`failed`); put then returns 0.
+ * structurally equal things are to be treated as one. A failed allocation is sticky (`failed`); put then returns 0.
  */
 #ifndef KIN_BASE_INTERN_H
 #define KIN_BASE_INTERN_H

@@ -1,4 +1,4 @@
-/* The hash table (table.h) doubles when it is half full, so that searches meet a free place soon. */
+/* The hash table (table.h) doubles when it is half full, so that searches reach an empty slot soon. */
 #include "core/base/table.h"
 
 #include <stdbool.h>

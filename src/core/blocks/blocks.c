@@ -1,7 +1,7 @@
-/* Blocks (blocks.h): mappings of our own, so that neither malloc's limits nor its trimming matter, aligned for large pages
- * (64 MB are then 32 page faults in place of 16384). A table finds a block by its address, in
- * rows linked through the blocks themselves: taking one out of it cannot fail, and kin_table never forgets. The free ones form a list,
- * the one given back last first: its lines may still be in the caches.
+/* Blocks (blocks.h): our own mappings, so that malloc's limits and trimming do not matter, aligned for large pages
+ * (64 MB then cause 32 page faults instead of 16384). A table finds a block by its address, with
+ * chains linked through the blocks themselves, so that removing one cannot fail. The free ones form a list,
+ * most recently released first, because its lines may still be in the caches.
  */
 #include "core/blocks/blocks.h"
 

@@ -1,9 +1,9 @@
-/* Large blocks of memory, kept when they are given back: the pages of a fresh one cost several times what a kernel needs to
- * fill it. Any thread may call; nothing here runs anybody else's code.
+/* Large blocks of memory, kept for reuse when they are released: the pages of a fresh one cost several times what a kernel needs to
+ * fill it. Any thread may call; nothing here runs foreign code.
  *
- * What is kept is bounded (`limit`, and a small share for blocks whose pages cannot cheaply be offered to the kernel), goes after
- * some seconds without use, and is the kernel's to take when memory is short (MADV_FREE). A block comes back by the address it was
- * taken at.
+ * What is kept is bounded (`limit`, and a small share for blocks whose pages cannot cheaply be offered to the kernel), is released after
+ * some seconds without use, and can be reclaimed by the operating system when memory is short (MADV_FREE). A block is released by the address that it was
+ * allocated at.
  */
 #ifndef KIN_BLOCKS_BLOCKS_H
 #define KIN_BLOCKS_BLOCKS_H

@@ -1,5 +1,5 @@
-/* Room for more memory (room.h), from /proc/meminfo and the files of control groups. Files that are missing limit nothing: in a
- * container the path of the group often leads nowhere, and the limit stands at the top of what is mounted.
+/* How much memory is available (room.h), from /proc/meminfo and the files of control groups. Missing files impose no limit: in a
+ * container the path of the group often does not exist, and the limit is in the top mounted folder.
  */
 #include "core/blocks/room.h"
 

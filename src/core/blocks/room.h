@@ -1,4 +1,4 @@
-/* How much memory may this process still take before something has to go? */
+/* How much more memory may this process use before something has to be released? */
 #ifndef KIN_BLOCKS_ROOM_H
 #define KIN_BLOCKS_ROOM_H
 

@@ -1,5 +1,5 @@
-/* CPython bytecode as data: decoding, stack depths, exception handlers. Knows no Python objects; every CPython version
- * listed here is understood in every build.
+/* CPython bytecode as data: decoding, stack depths, exception handlers. Knows no Python objects; every build understands every CPython version
+ * listed here.
  *
  *     kin_code c;
  *     KIN_TRY(kin_code_init(&c, KIN_PY311, bytes, nbytes, table, ntable));   // co_code, co_exceptiontable
@@ -9,8 +9,8 @@
  *     kin_code_deinit(&c);
  *
  * `bytes` is the plain bytecode (what `co_code` shows), never the specialised one. Nothing keeps a pointer to the
- * input. Opcode names are one enum over all versions; only the numbers differ between them. What they mean does, too, so
- * who is not here, in py/compat or in py/watch looks at what instructions do (`does`), never at names.
+ * input. Opcode names are one enum for all versions; their numbers differ between versions, and so does their meaning.
+ * So code outside this folder, py/compat and py/watch uses what instructions do (`does`), never their names.
  */
 #ifndef KIN_BYTECODE_BYTECODE_H
 #define KIN_BYTECODE_BYTECODE_H

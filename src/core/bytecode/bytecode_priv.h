@@ -1,4 +1,4 @@
-/* Between the files of this folder. */
+/* Private to src/core/bytecode. */
 #ifndef KIN_BYTECODE_BYTECODE_PRIV_H
 #define KIN_BYTECODE_BYTECODE_PRIV_H
 

@@ -1,5 +1,5 @@
-/* From opcodes to canonical operations. What an opcode does stands in native.def; here is what takes more than its own oparg: the
- * keyword names of a call, and where jumps lead that hop over the instruction they point to. */
+/* Translates opcodes into canonical operations. native.def says what an opcode does; this file handles what needs more than its own oparg: the
+ * keyword names of a call, and the destinations of jumps that skip the instruction they point to. */
 #include "core/bytecode/canon.h"
 
 #include "core/bytecode/bytecode.h"

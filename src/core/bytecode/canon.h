@@ -1,7 +1,7 @@
-/* What an instruction does, in the same words for every CPython version. Rules, replay and everything above them look at these
- * operations only; names and numbers of one version's opcodes stay in this folder, py/compat and py/watch.
+/* What an instruction does, in the same terms for every CPython version. Rules, replay and everything above them only use these
+ * operations; names and numbers of one version's opcodes stay in this folder, py/compat and py/watch.
  *
- * An instruction is up to three operations in a row: none for those that move no value (NOP, RESUME, plain jumps), two for
+ * An instruction is a sequence of up to three operations: none for those that move no value (NOP, RESUME, plain jumps), two for
  * LOAD_FAST_LOAD_FAST of 3.13 or RETURN_CONST of 3.12. Its main operation is the one that can fail and whose result stays.
  *
  *     const kin_instr *in = kin_code_at(code, offset);

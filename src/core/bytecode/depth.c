@@ -1,5 +1,5 @@
-/* Operand stack depth before each instruction, by following every path once. On 3.12 and 3.13 the interpreter does not
- * save its stack pointer where instructions are watched, so this table is how the watched stack is read. */
+/* Computes the operand stack depth before each instruction, by following every path once. On 3.12 and 3.13 the interpreter does not
+ * save its stack pointer where instructions are watched, so the watched stack is read with the help of this table. */
 #include <stdlib.h>
 
 #include "core/bytecode/bytecode_priv.h"

@@ -1,4 +1,4 @@
-/* Accumulators of reductions and scans while their loops run: what they start with, how they take one more value, how lanes become one.
+/* Accumulators of reductions and scans: their initial values, adding one more value, combining lanes.
  */
 #include "core/codegen/emit.h"
 

@@ -4,7 +4,7 @@
  *     kin_fuse(ir, &fused, NULL); kin_program_plan(fused.program);
  *     kin_codegen(jit, &fused, NULL, NULL, &stats, &why);     fused.program can be run
  *
- * core/pipeline calls this for everybody else.
+ * Other folders get it through core/pipeline.
  */
 #ifndef KIN_CODEGEN_CODEGEN_H
 #define KIN_CODEGEN_CODEGEN_H

@@ -1,5 +1,5 @@
-/* The loops of a kernel: the range given by the caller, phases, inner loops with their accumulators, and the vector's loop
- * with a masked last step. Instructions are computed by value.c where an action asks for them.
+/* Emits the loops of a kernel: the range given by the caller, phases, inner loops with their accumulators, and the vector loop
+ * with a masked last step. value.c emits an instruction when an action needs it.
  */
 #include "core/codegen/emit.h"
 #include "core/codegen/target.h"

@@ -1,4 +1,4 @@
-/* A kernel's loops as an LLVM module: internal to core/codegen. Present only in builds with LLVM. */
+/* A kernel's loops as an LLVM module. Private to core/codegen; only in builds with LLVM. */
 #ifndef KIN_CODEGEN_EMIT_H
 #define KIN_CODEGEN_EMIT_H
 

@@ -1,4 +1,4 @@
-/* The JIT as an object: processor, options, LLVM's target machines, the cache on disk. What it does is in compile.c. */
+/* The JIT as an object: processor, options, LLVM's target machines, the cache on disk. compile.c does the work. */
 #include <stdlib.h>
 
 #include "core/base/fault.h"

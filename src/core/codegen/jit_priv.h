@@ -1,4 +1,4 @@
-/* Private to src/core/codegen: the JIT's state. Its lock guards all that changes, and is never held while something is
+/* Private to src/core/codegen: the JIT's state. Its lock guards all mutable fields, and is never held while something is
  * compiled, read or written. */
 #ifndef KIN_CODEGEN_JIT_PRIV_H
 #define KIN_CODEGEN_JIT_PRIV_H

@@ -1,6 +1,6 @@
-/* A kernel's loops as bytes (key.h). Written at every compilation, also of kernels that are in memory already: arrays are
- * copied whole where they have no padding. Index expressions are spelled out, as their numbers depend on what else was tried
- * while the kernel was put together.
+/* A kernel's loops as bytes (key.h). Written at every compilation, even for kernels that are in memory already, so arrays are
+ * copied whole if they have no padding. Index expressions are written in full, because their numbers depend on what else was tried
+ * while the kernel was built.
  */
 #include "core/codegen/key.h"
 

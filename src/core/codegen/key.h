@@ -1,5 +1,5 @@
-/* A kernel's loops as bytes: equal bytes are the same kernel, and everything that code generation looks at is in them. The size of
- * the outermost variable is mostly not: a kernel gets the range it is to do when it is called, so code that was made for
+/* A kernel's loops as bytes: kernels with equal bytes are the same, because everything that code generation reads is in them. The size of
+ * the outermost variable usually is not: a kernel gets its range when it is called, so code that was compiled for
  * one length serves others.
  */
 #ifndef KIN_CODEGEN_KEY_H

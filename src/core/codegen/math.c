@@ -1,5 +1,5 @@
-/* Mathematical functions on scalars and vectors alike. Written out for float: exp and log and what follows from them, tanh, erf, sine and cosine
- * (errors in units of the last place stand at each); by way of double: math_wide.c. The rest calls libm through runtime.c, lane by lane. */
+/* Mathematical functions for scalars and vectors. Emitted for float: exp, log and functions based on them, tanh, erf, sine and cosine
+ * (each states its error in units of the last place). math_wide.c has those that compute with doubles. All others call libm through runtime.c, lane by lane. */
 #include "core/codegen/math_priv.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* What the files of mathematical functions share: constants and arithmetic on a float or a vector of them, of either width. */
+/* Shared by the files with mathematical functions: constants, and arithmetic on a float or a vector of floats, or doubles. */
 #ifndef KIN_CODEGEN_MATH_PRIV_H
 #define KIN_CODEGEN_MATH_PRIV_H
 

@@ -1,6 +1,6 @@
-/* Mathematical functions that are computed with doubles: those of doubles (errors below 2 units of the last place), and the less common ones of
- * floats, which are widened first, so that nearly every result is the float next to the true value. Coefficients are Chebyshev fits over the range that
- * stands at each. Functions of doubles that would lose digits this way (pow, log10, asin ...) are left to libm. */
+/* Mathematical functions that compute with doubles: those of doubles (errors below 2 units of the last place), and the less common ones of
+ * floats, which are widened first, so that nearly every result is the correctly rounded float. Coefficients are Chebyshev fits over the range that
+ * is given with each. Functions of doubles that would lose digits this way (pow, log10, asin ...) are left to libm. */
 #include "core/codegen/math_priv.h"
 
 #ifdef KIN_LLVM

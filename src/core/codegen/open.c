@@ -1,4 +1,4 @@
-/* Shapes and numbers of kernels, and which numbers are left open (open.h). */
+/* Separates kernels into shape and numbers, and decides which numbers are open (open.h). */
 #include "core/codegen/open.h"
 
 #include "core/base/words.h"

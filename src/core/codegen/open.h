@@ -1,9 +1,9 @@
-/* Kernels whose sizes are arguments (docs/design/sizes.md). A kernel's loops are a shape and numbers: trip counts, strides, offsets, divisors,
- * bounds, constants. Code is made for a shape; each number is either in the code or *open*: read when the kernel runs. Two kernels with
+/* Kernels whose sizes are arguments (docs/design/sizes.md). A kernel's loops consist of a shape and numbers: trip counts, strides, offsets, divisors,
+ * bounds, constants. Code is compiled for a shape; each number is either part of the code or *open*: read when the kernel runs. Two kernels with
  * one shape that agree in all numbers but the open ones share their code.
  *
- * The number of a place is a function of the shape alone: what equals something before it (an expression used twice) is said to, so that no
- * coincidence of two sizes is taken for a rule.
+ * The shape also records which places hold equal expressions (an expression used twice is written as a reference), so that
+ * two sizes that happen to be equal are never taken to be the same size.
  */
 #ifndef KIN_CODEGEN_OPEN_H
 #define KIN_CODEGEN_OPEN_H

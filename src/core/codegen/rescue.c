@@ -1,5 +1,5 @@
-/* Coming back from LLVM's fatal errors (rescue.h): handlers that leave through a jump of the thread that compiles. LLVM is
- * built without exceptions and nothing of it has to be unwound; what it had allocated is lost, which happens next to never.
+/* Survives LLVM's fatal errors (rescue.h): the handlers jump out of the thread's compilation. LLVM is
+ * built without exceptions and needs no unwinding; what it had allocated is leaked, which hardly ever happens.
  */
 #include "core/codegen/rescue.h"
 

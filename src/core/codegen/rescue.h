@@ -1,5 +1,5 @@
-/* LLVM ends the process when it meets something that it cannot do, or has no memory. Within kin_rescue_run it does not: the
- * work ends there, and whatever it had made is lost.
+/* LLVM terminates the process when it meets something that it cannot compile, or runs out of memory. Within kin_rescue_run it does not: the
+ * compilation ends there, and what it had allocated is leaked.
  */
 #ifndef KIN_CODEGEN_RESCUE_H
 #define KIN_CODEGEN_RESCUE_H

@@ -1,4 +1,4 @@
-/* How a kernel's loops are run: how many lanes, by elements, rows or columns, and how much work one call of it is.
+/* How a kernel's loops run: how many lanes, over elements, rows or columns, and how much work one call does.
  */
 #include "core/codegen/emit.h"
 

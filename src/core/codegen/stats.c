@@ -1,4 +1,4 @@
-/* What compiling a program's kernels cost and where they came from (codegen.h). */
+/* What compiling a program's kernels cost, and where they came from (codegen.h). */
 #include "core/codegen/codegen.h"
 
 static const char *

@@ -1,4 +1,4 @@
-/* Kernels on disk (store.h): names, files, and which ones go when there are too many. */
+/* Kernels on disk (store.h): names, files, and deleting the least recently used ones. */
 #include "core/base/fault.h"
 #include "core/codegen/store.h"
 

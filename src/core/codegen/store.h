@@ -1,10 +1,10 @@
-/* Kernels on disk: FOLDER/<structure>/<target>.kernel, with a text of the same name for people. A structure is a kernel's
- * loops; a target is a processor, the LLVM and the code generation that made the object. Both are hashes in the names and
- * written out in the file, where they are compared: what is read is what was asked for, whole and undamaged, or a miss that
- * knows why.
+/* Kernels on disk: FOLDER/<structure>/<target>.kernel, with a readable text of the same name. A structure is a kernel's
+ * loops; a target is a processor, the LLVM version and the code generator that made the object. Both are hashes in the names and
+ * stored in full in the file, where they are compared: a read returns exactly what was asked for, whole and undamaged, or a miss with
+ * its reason.
  *
- * Nothing here fails a compilation. Files appear whole (written beside, then renamed), so processes may share a folder.
- * The folder must belong to the user and be closed to others: it holds machine code.
+ * Nothing here makes a compilation fail. Files are written under a temporary name and then renamed, so processes may share a folder.
+ * The folder must belong to the user and be closed to others, because it holds machine code.
  */
 #ifndef KIN_CODEGEN_STORE_H
 #define KIN_CODEGEN_STORE_H

@@ -1,4 +1,4 @@
-/* The families of processors that kernels are compiled for (target.h). A new one is a row here, its relocations in a file beside
+/* The processor families that kernels are compiled for (target.h). A new one needs a row here, its relocations in a file beside
  * object_x86.c, and its LLVM components in meson.build. */
 #include "core/codegen/target.h"
 

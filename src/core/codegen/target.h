@@ -1,4 +1,4 @@
-/* What depends on the family of processors that code is made for: one row for each, of which the build takes its own (target.c). */
+/* What depends on the processor family that code is compiled for: one row for each, of which the build takes its own (target.c). */
 #ifndef KIN_CODEGEN_TARGET_H
 #define KIN_CODEGEN_TARGET_H
 

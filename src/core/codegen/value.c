@@ -1,4 +1,4 @@
-/* Instructions: constants, indices, loads and stores in every form an index can take; arithmetic.c has the rest. A value is a scalar when it is the
+/* Emits instructions: constants, indices, loads and stores in every form an index can take; arithmetic.c has the rest. A value is a scalar if it is the
  * same for all lanes, else a vector. BOOL is i1 in registers and a byte in memory; half precision is float in registers,
  * rounded to what the dtype can hold.
  */

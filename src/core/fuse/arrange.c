@@ -1,5 +1,5 @@
-/* Loops in the order and shape that runs fastest: variables that every index uses like one are merged, the variable that
- * most accesses have as their neighbour direction becomes the vector's. */
+/* Puts loops into the order and shape that runs fastest: merges variables that every index uses like one, and chooses as the vector's
+ * variable the one along which most accesses are contiguous. */
 #include "core/fuse/loops.h"
 
 void

@@ -1,10 +1,10 @@
-/* What follows a product (or a convolution), done block by block while a block of its result is near (an *epilogue*): bias, activation, residual,
- * whatever is computed from elements of the result one by one.
+/* Epilogues: what is computed element by element from the result of a product or convolution (bias, activation, residual ...), done on each block of the
+ * result while it is in the cache.
  *
- * Before values are stored, the elementwise nodes behind each such result are followed to where they come together in one
- * (`find`); that one is then stored, and what lies between is not. When it is placed and all it reads is there before the
+ * Before values are stored, the element-wise nodes after each such result are followed to where they come together in one
+ * (`find`); that one is then stored, and the nodes between are not. When it is placed and everything it reads exists before the
  * product runs, it becomes a statement of the product's group, and its loops are built with a *window*: the inner loop
- * runs over the columns of a block. Otherwise it is a kernel like others, and a note says why.
+ * runs over the columns of a block. Otherwise it is an ordinary kernel, and a note says why.
  */
 #include "core/fuse/fuse_priv.h"
 

@@ -1,5 +1,5 @@
-/* Which statements share a kernel. Groups stand in the order in which they will run; a statement may
- * join any group that is not before one it reads from, so no cycle can arise. Among the groups that fit, the one
+/* Decides which statements share a kernel. Groups are kept in the order in which they will run; a statement may
+ * join any group from the last one that it reads from onwards, so no cycle can arise. Among the groups that fit, the one
  * it reads from comes first, then later ones that read the same memory.
  */
 #include "core/fuse/fuse_priv.h"

@@ -1,7 +1,7 @@
-/* Fusion: which nodes share a kernel. Takes a tensor program, gives a program whose kernels are still loops.
+/* Fusion: which nodes share a kernel. Takes a tensor program and returns a program whose kernels are still loops.
  *
- * Values are either *stored* (they get memory: outputs, arguments of extern calls, results of reductions, values that
- * several readers want and that are not cheap) or computed wherever they are read. Each stored value is made by one or more
+ * Values are either *stored* (they get memory: outputs, arguments of extern calls, results of reductions, expensive values with
+ * several readers) or computed wherever they are read. Each stored value is made by one or more
  * statements; statements form groups, and each group becomes a kernel. A value that only its own group reads is not
  * stored after all.
  */

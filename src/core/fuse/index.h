@@ -1,10 +1,10 @@
-/* Index expressions: where an element lies, as a function of loop variables. An expression is a constant plus multiples
+/* Index expressions: the position of an element as a function of loop variables. An expression is a constant plus multiples
  * of atoms; an atom is a loop variable, the quotient or remainder of an expression by a constant, or an I64 value computed
  * by the kernel. Equal expressions have the same number; 0 is the constant 0. Every expression knows its range,
- * which is what simplifies quotients: (i*128 + j) / 128 is i when 0 <= j < 128.
+ * with which quotients are simplified: (i*128 + j) / 128 is i if 0 <= j < 128.
  *
  * A quotient or remainder of a plain variable that cannot be simplified asks for the variable to be split
- * (`split_var`, `split_at`): the kernel is then described again with two variables in its place.
+ * (`split_var`, `split_at`): the kernel is then built again with two variables in its place.
  */
 #ifndef KIN_FUSE_INDEX_H
 #define KIN_FUSE_INDEX_H

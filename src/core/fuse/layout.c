@@ -1,4 +1,4 @@
-/* Memory: how stored values lie, which buffers the program has, what extern calls get. */
+/* Memory: the layout of stored values, the buffers of the program, the arguments of extern calls. */
 #include "core/fuse/fuse_priv.h"
 
 /* From this size on, buffers are written past the caches. Below it the next reader still hits the cache. */

@@ -1,12 +1,12 @@
-/* A kernel as loops: what core/fuse makes of a group of nodes and core/codegen turns into code. Views are gone; what is
- * left are loads at index expressions, arithmetic, and actions (stores, accumulations) in phases.
+/* A kernel as loops: what core/fuse makes of a group of nodes and core/codegen turns into code. Views are gone; what
+ * remains are loads at index expressions, arithmetic, and actions (stores, accumulations) in phases.
  *
  *     for (outer variables)                        one flat range, divided among threads
  *         for each phase p, in order:
  *             for (inner variables)  actions of phase p
  *         actions of the row                       they depend on outer variables and accumulators only
  *
- * Instructions form an expression graph; each is computed wherever an action asks for it, once per phase, as far out as
+ * Instructions form an expression graph; each is computed wherever an action needs it, once per phase, as far out as
  * its variables allow. Instruction 0 is "none". Accumulators are defined after the phase that fills them.
  */
 #ifndef KIN_FUSE_LOOPS_H

@@ -1,6 +1,6 @@
-/* Arithmetic on coordinates (places.h). What is computed of an iota stays an index expression where it is one: an element read at such
- * a place is a plain load, not a gather with a bounds check. Of the rest the range is found where it follows from loop bounds and
- * constants, so that clamped places need no check either.
+/* Arithmetic on coordinates (places.h). What is computed from an iota stays an index expression if possible: reading an element at such
+ * a position is a plain load, not a gather with a bounds check. For the rest, the range is derived from loop bounds and
+ * constants if possible, so that clamped positions need no check either.
  */
 #include "core/fuse/places.h"
 

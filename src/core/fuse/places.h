@@ -1,4 +1,4 @@
-/* Arithmetic on coordinates (places.c): as index expressions, and the range of what stays an instruction. */
+/* Arithmetic on coordinates (places.c): as index expressions, and the ranges of what stays an instruction. */
 #ifndef KIN_FUSE_PLACES_H
 #define KIN_FUSE_PLACES_H
 

@@ -1,5 +1,5 @@
-/* Values that one phase computed at some cost and a later phase wants again are kept in memory of the kernel's own for the
- * length of a row (the exponentials of a softmax), where a row is small enough; cheap ones are computed again.
+/* Values that are expensive to compute in one phase and needed again in a later one are kept in memory local to the kernel for the
+ * length of a row (the exponentials of a softmax), if a row is small enough; cheap ones are computed again.
  */
 #include "core/fuse/loops.h"
 

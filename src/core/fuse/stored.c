@@ -1,4 +1,4 @@
-/* What is stored, and what is computed again by whoever wants it. */
+/* Decides which values are stored, and which are computed again by each reader. */
 #include "core/fuse/fuse_priv.h"
 
 enum { FEW_PARTS = 4 /* of a CAT that is not stored because of their number */ };

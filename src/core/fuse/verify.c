@@ -1,5 +1,5 @@
-/* Checks loops and the program around them (fuse.h): what code generation and whoever runs the program rely on without looking. The
- * ranges of index expressions are checked against the sizes of buffers, so that a kernel cannot read or write beyond them.
+/* Verifies loops and the program around them (fuse.h): everything that code generation and the runner rely on without testing. The
+ * ranges of index expressions are checked against the sizes of buffers, so a kernel cannot read or write beyond them.
  */
 #include "core/fuse/fuse.h"
 

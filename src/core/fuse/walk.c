@@ -1,5 +1,5 @@
-/* A group of statements as loops. Each statement's elements are followed from the coordinates of its result back to
- * memory; index maps become arithmetic on coordinates. Coordinates that need a variable divided ask for a split, and
+/* Builds the loops of a group of statements. Each statement is followed from the coordinates of its result back to
+ * memory; index maps become arithmetic on coordinates. If a coordinate needs a variable to be divided, that variable is split, and
  * the group is walked again with two variables in its place.
  */
 #include "core/fuse/fuse_priv.h"

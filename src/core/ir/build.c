@@ -1,5 +1,5 @@
-/* Builds tensor programs. Sizes of results are computed here where they follow from the arguments; whether the
- * arguments fit each other is verify.c's business, so a wrong call gives a program that is refused, never a crash.
+/* Builds tensor programs. Sizes of results are computed here if they follow from the arguments. Whether the
+ * arguments fit each other is checked by verify.c, so a wrong call gives a program that is refused, never a crash.
  */
 #include "core/ir/ir_priv.h"
 

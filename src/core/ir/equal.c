@@ -1,4 +1,4 @@
-/* Are two tensor programs the same, node by node? For reports: did a pass change anything? */
+/* Are two tensor programs equal, node by node? Tells reports whether a pass changed anything. */
 #include "core/ir/ir.h"
 
 static bool

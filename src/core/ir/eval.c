@@ -1,4 +1,4 @@
-/* The oracle: evaluates a tensor program node after node, element after element, in row-major arrays of scalars. Slow and
+/* The interpreter, used as oracle: evaluates a tensor program node after node, element after element, in row-major arrays of scalars. Slow and
  * plain on purpose: compiled kernels are compared with it.
  */
 #include "core/ir/ir.h"

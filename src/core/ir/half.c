@@ -1,4 +1,4 @@
-/* The 16-bit floating formats by their bits. */
+/* The 16-bit floating-point formats, by their bits. */
 #include "core/ir/half.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* The 16-bit floating formats, rounded to nearest, ties to even. */
+/* The 16-bit floating-point formats, rounded to nearest, ties to even. */
 #ifndef KIN_IR_HALF_H
 #define KIN_IR_HALF_H
 

@@ -1,4 +1,4 @@
-/* Splitting a program by frozen inputs (hoist.h). One forward pass finds what depends on them alone, one backward pass what
+/* Splits a program by its frozen inputs (hoist.h). A forward pass finds what depends only on them, a backward pass finds what
  * each half needs, then both are copied out. */
 #include "core/ir/hoist.h"
 

@@ -1,5 +1,5 @@
-/* Splits a program in what has to be computed once and what has to be computed in each call, when some inputs (weights)
- * stay as they are between calls: `once` computes from frozen inputs what `rest` needs of them, as inputs of their own.
+/* Splits a program into what is computed once and what is computed in each call, for inputs (weights) that
+ * stay the same between calls: `once` computes from frozen inputs what `rest` needs of them; `rest` takes its results as inputs.
  */
 #ifndef KIN_IR_HOIST_H
 #define KIN_IR_HOIST_H

@@ -1,5 +1,5 @@
-/* Updates of a part of an input (a key-value cache) happen in place: making the whole input anew and copying it at the end of the program
- * would cost more than all the rest. What lay there before is kept, so that a program that fails can put it back. */
+/* Updates parts of inputs (a key-value cache) in place: computing the whole input again and copying it at the end of the program
+ * would cost more than everything else. The old content is saved, so that a program that fails can restore it. */
 #include "core/ir/in_place.h"
 
 /* Computed where it is read, not at its own place? */

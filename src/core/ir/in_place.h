@@ -1,4 +1,4 @@
-/* Updates of a part of an input in its own memory (in_place.c). */
+/* Updates parts of inputs in their own memory (in_place.c). */
 #ifndef KIN_IR_IN_PLACE_H
 #define KIN_IR_IN_PLACE_H
 

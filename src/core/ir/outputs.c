@@ -1,4 +1,4 @@
-/* Outputs are memory of their own (outputs.h): copies for those that would otherwise be an input, another output, or the result
+/* Gives every output memory of its own (outputs.h): copies those that would otherwise be an input, another output, or the result
  * of an extern call with another layout than the output's.
  */
 #include "core/ir/outputs.h"

@@ -1,4 +1,4 @@
-/* Outputs that share a node with another output or with an input get one of their own (outputs.c). */
+/* Outputs that share a node with another output or with an input get a node of their own (outputs.c). */
 #ifndef KIN_IR_OUTPUTS_H
 #define KIN_IR_OUTPUTS_H
 

@@ -1,5 +1,5 @@
-/* Reads the text that print.c writes. It takes what is written literally, so that wrong programs can be read too and
- * given to verify.c.
+/* Parses the text that print.c writes. It takes what is written literally, so that tests can give malformed programs
+ * to verify.c.
  */
 #include "core/ir/ir_priv.h"
 #include "core/ir/scan.h"

@@ -1,5 +1,5 @@
-/* Reading and writing the small texts of core/ir and core/aten: words, numbers, lists of integers. A reader stops at the
- * first mistake; `why` then holds it with its line.
+/* Reads and writes the small texts of core/ir and core/aten: words, numbers, lists of integers. A reader stops at the
+ * first mistake; `why` then describes it with its line.
  */
 #ifndef KIN_IR_SCAN_H
 #define KIN_IR_SCAN_H

@@ -1,5 +1,5 @@
-/* Writes a program anew, node after node, with local rewrites: constants folded, views of views and casts of casts merged,
- * equal nodes found by a hash table. What this leaves unused goes in a second round.
+/* Rewrites a program node by node: folds constants, merges views of views and casts of casts, and finds
+ * equal nodes with a hash table. A second round drops what this leaves unused.
  */
 #include "core/ir/ir_priv.h"
 #include "core/base/hash.h"

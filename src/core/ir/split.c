@@ -1,6 +1,6 @@
-/* Long reductions in two stages: a reduction that leaves few elements is one row after the other for one core; made of parts it is
- * work for all of them, and closer to the exact sum. In which order elements are reduced is not promised (docs/design/kernels.md);
- * which of equal elements ARGMAX names is.
+/* Splits long reductions into two stages. A reduction with few results would give each core one long row, or leave cores idle; split into parts it is
+ * work for all of them, and closer to the exact sum. The order in which elements are reduced is not specified (docs/design/kernels.md);
+ * which of several equal elements ARGMAX returns is.
  */
 #include "core/ir/split.h"
 

@@ -1,4 +1,4 @@
-/* Long reductions that leave few elements, in two stages (split.c). */
+/* Splits long reductions with few results into two stages (split.c). */
 #ifndef KIN_IR_SPLIT_H
 #define KIN_IR_SPLIT_H
 

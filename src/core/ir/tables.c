@@ -1,4 +1,4 @@
-/* What dtypes.def and ops.def say of a dtype or an operation. */
+/* What dtypes.def and ops.def say about dtypes and operations. */
 #include "core/ir/ir.h"
 
 static const struct { const char *name; unsigned bytes; } dtype_rows[] = {

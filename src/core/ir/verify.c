@@ -1,4 +1,4 @@
-/* Checks a tensor program against every rule that ops.def and ir.h state, so that later passes can rely on them. */
+/* Verifies a tensor program against every rule that ops.def and ir.h state, so that later passes can rely on them. */
 #include "core/ir/ir.h"
 
 enum { F = 1, I = 2, B = 4 }; /* floats, integers, BOOL */

@@ -1,5 +1,5 @@
-/* Attention (attention.h). A thread makes panels of the keys and values of a head, then goes over its rows in blocks: scores of a block with
- * some hundreds of keys, their exponentials relative to the largest so far, times the values; what was summed before shrinks when a larger
+/* Attention (attention.h). A thread packs panels of the keys and values of a head, then goes over its rows in blocks: scores of a block with
+ * some hundreds of keys, their exponentials relative to the largest score so far, times the values. The sums so far are scaled down when a larger
  * score comes up.
  */
 #include "core/kernels/attention.h"

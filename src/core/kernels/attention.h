@@ -1,4 +1,4 @@
-/* Attention of our own: softmax(scale * q k' + mask) v, without ever storing all scores; from tiles (tile.h). */
+/* Our attention kernel: softmax(scale * q k' + mask) v, without ever storing all scores; built from tiles (tile.h). */
 #ifndef KIN_KERNELS_ATTENTION_H
 #define KIN_KERNELS_ATTENTION_H
 

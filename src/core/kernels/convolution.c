@@ -1,11 +1,11 @@
-/* The loops of convolutions (convolution.h). Rows of the matrix are places of the result, its columns the taps of the kernel with the
+/* The loops of convolutions (convolution.h). Rows of the matrix are positions of the result, its columns the taps of the kernel with the
  * channels of each: [tap][channel]. Panels of a group hold 32 filters each: [panel][tap][channel][32].
  *
- * The matrix is not made where its rows can be read from lines of the image: taps that are neighbours in a line lie next to each other, with
- * their channels. Lines with zeros at their ends are copied to a strip that stays in the second cache. Otherwise (small images, many
- * channels, which want blocks of columns) blocks of the matrix are gathered.
+ * The matrix is not built if its rows can be read from lines of the image: taps that are neighbours in a line lie next to each other, with
+ * their channels. Lines with padding at their ends are copied to a strip that stays in the second-level cache. Otherwise (small images, or many
+ * channels, which need blocks of columns) blocks of the matrix are gathered.
  *
- * Of bfloat16 two channels are a word; behind the functions of convolution.h everything goes by words then (in_words), as it goes by floats.
+ * For bfloat16, two channels form a word; below the functions of convolution.h everything works on words then (in_words), as it works on floats.
  */
 #include "core/kernels/convolution.h"
 

@@ -1,5 +1,5 @@
-/* Convolutions of our own, from tiles (tile.h): the places that a filter sees are put side by side, as a block of a matrix that fits the
- * second cache, and multiplied with the filters as panels. Depthwise ones go over channels directly.
+/* Our convolution kernels, built from tiles (tile.h): the positions that a filter sees are put side by side, as a block of a matrix that fits the
+ * second-level cache, and multiplied with the filters as panels. Depthwise convolutions go over channels directly.
  */
 #ifndef KIN_KERNELS_CONVOLUTION_H
 #define KIN_KERNELS_CONVOLUTION_H

@@ -1,4 +1,4 @@
-/* What the ways to do a convolution share (convolution.c, winograd.c). */
+/* Shared by the convolution algorithms (convolution.c, winograd.c). */
 #ifndef KIN_KERNELS_CONVOLUTION_PRIV_H
 #define KIN_KERNELS_CONVOLUTION_PRIV_H
 

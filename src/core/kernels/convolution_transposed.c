@@ -1,5 +1,5 @@
-/* Transposed convolutions (convolution.h): results whose places leave the same remainder by the stride see the same taps of the kernel, every
- * stride-th of them, in reverse order: for each combination of remainders that is an ordinary convolution, whose results are scattered.
+/* Transposed convolutions (convolution.h): results whose positions have the same remainder by the stride see the same taps of the kernel, every
+ * stride-th of them, in reverse order. For each combination of remainders that is an ordinary convolution, whose results are scattered.
  */
 #include "core/kernels/convolution.h"
 

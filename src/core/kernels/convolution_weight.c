@@ -1,6 +1,6 @@
-/* Gradients of filters (convolution_weight.h). A *block* is some lines of results, perhaps of several images. What comes back for it is put in
- * tiles of filters, and the lines of the image that it sees in a panel for 32 channels, with zeros around. Then each tap is a product: the
- * same panel, from another place on.
+/* Gradients of filters (convolution_weight.h). A *block* is some lines of results, perhaps of several images. The incoming gradient for it is packed into
+ * tiles of filters, and the lines of the image that it sees into a panel for 32 channels, with padding around. Each tap is then a product with the
+ * same panel, from another position on.
  */
 #include "core/kernels/convolution_weight.h"
 

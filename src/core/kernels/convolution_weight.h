@@ -1,4 +1,4 @@
-/* Gradients of convolutions' filters, of our own: for each tap a product of what comes back with the places that the tap sees. */
+/* Our kernel for the gradients of convolution filters: for each tap a product of the incoming gradient with the positions that the tap sees. */
 #ifndef KIN_KERNELS_CONVOLUTION_WEIGHT_H
 #define KIN_KERNELS_CONVOLUTION_WEIGHT_H
 

@@ -1,4 +1,4 @@
-/* What recurrent layers do to rows of their gates: AVX-512. Functions are as exact as those of kernels (1 to 3 ulp), NaNs stay. */
+/* The arithmetic on the gates of recurrent layers: AVX-512. Functions are as exact as those of kernels (1 to 3 ulp) and keep NaNs. */
 #ifndef KIN_KERNELS_GATES_H
 #define KIN_KERNELS_GATES_H
 

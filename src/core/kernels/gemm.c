@@ -1,4 +1,4 @@
-/* Products (gemm.h): who does them; for BLAS, which of its entry points, and how a matrix's strides are said in its terms. */
+/* Products (gemm.h): chooses who computes them, and for BLAS which entry point, with strides in BLAS's terms. */
 #include "core/kernels/gemm.h"
 
 #include <limits.h>

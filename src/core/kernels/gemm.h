@@ -1,5 +1,5 @@
-/* Matrix products with sums in float: our own (gemm_blocked.h) where the processor has what they need, else through the BLAS that PyTorch brings
- * (the caller finds its entry points). b is packed once when it stays as it is between calls.
+/* Matrix products with sums in float: our own kernel (gemm_blocked.h) if the processor supports it, else the BLAS that PyTorch ships with
+ * (the caller finds its entry points). b is packed once if it stays the same between calls.
  */
 #ifndef KIN_KERNELS_GEMM_H
 #define KIN_KERNELS_GEMM_H

@@ -1,5 +1,5 @@
-/* The loops around tiles (gemm_blocked.h). b is cut into panels of 32 columns and blocks of rows: [block][panel][row][32]. A block of a stays
- * in the second cache while the panels of b go by.
+/* The loops around tiles (gemm_blocked.h). b is divided into panels of 32 columns and blocks of rows: [block][panel][row][32]. A block of a stays
+ * in the second-level cache while the panels of b stream by.
  */
 #include "core/kernels/gemm_blocked.h"
 

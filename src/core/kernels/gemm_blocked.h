@@ -1,8 +1,8 @@
-/* Matrix products of our own, from tiles (tile.h): blocks that fit the caches, panels of b, threads.
+/* Our matrix products, built from tiles (tile.h): blocks that fit the caches, panels of b, threads.
  *
- * Sums are float. Where b is bfloat16 and the processor multiplies pairs of those (kin_tile_has_pairs), a has to be bfloat16 as well: two elements
- * along k that lie next to each other are a *word*, and everything below goes by words as it goes by floats. Otherwise a is float, and b of half
- * precision becomes float in its panels.
+ * Sums are float. If b is bfloat16 and the processor multiplies pairs of bfloat16 (kin_tile_has_pairs), a must be bfloat16 as well: two neighbouring elements
+ * along k form a *word*, and everything below works on words as it works on floats. Otherwise a is float, and b of half
+ * precision is converted to float in its panels.
  */
 #ifndef KIN_KERNELS_GEMM_BLOCKED_H
 #define KIN_KERNELS_GEMM_BLOCKED_H

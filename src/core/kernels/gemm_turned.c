@@ -1,6 +1,6 @@
-/* Products of few rows with a right side that lies by columns (gemm_blocked.h), as a weight of nn.Linear does: panels of that side would cost nearly as
- * much as the arithmetic. Its columns are good rows, though: the product of them with the transpose of the left side is made, whose panels are few, and
- * turned into place.
+/* Products of few rows with a right side that is stored by columns (gemm_blocked.h), as the weight of nn.Linear is: packing that side into panels would
+ * cost nearly as much as the arithmetic. Read as rows, its columns need no packing, so the transposed product is computed, with few panels for the left
+ * side, and its result is transposed.
  */
 #include "core/kernels/gemm_blocked.h"
 

@@ -1,4 +1,4 @@
-/* Recurrent layers (recurrent.h). Rows of the batch know nothing of each other: threads share them, and each goes through all steps. */
+/* Recurrent layers (recurrent.h). Rows of the batch are independent: threads share them, and each goes through all time steps. */
 #include "core/kernels/recurrent.h"
 
 #include <stdatomic.h>

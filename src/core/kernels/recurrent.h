@@ -1,5 +1,5 @@
-/* Recurrent layers of our own: all steps of one layer in one direction, from tiles (tile.h). What comes from the layer's input is made before
- * by one product for all steps; here is what each step takes from the one before, and the gates.
+/* Our kernel for recurrent layers: all time steps of one layer in one direction, built from tiles (tile.h). The products with the layer's input are
+ * computed before, for all steps at once; this is the part that each step takes from the previous one, and the gates.
  */
 #ifndef KIN_KERNELS_RECURRENT_H
 #define KIN_KERNELS_RECURRENT_H

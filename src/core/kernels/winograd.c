@@ -1,6 +1,6 @@
-/* The loops of Winograd's minimal filtering (winograd.h). The results are cut into tiles of 2 x 2. What a block of tiles sees is transformed, [16][tile]
- * [channel], and stays in the second cache while the panels of filters, [panel][16][channel][32], go by: 16 products of matrices for each,
- * whose results, [16][tile][32], are transformed back.
+/* The loops of Winograd's minimal filtering (winograd.h). The results are divided into tiles of 2 x 2. The inputs of a block of tiles are transformed,
+ * [16][tile] [channel], and stay in the second-level cache while the panels of filters, [panel][16][channel][32], stream by: 16 matrix products for
+ * each, whose results, [16][tile][32], are transformed back.
  */
 #include "core/kernels/winograd.h"
 

@@ -1,6 +1,6 @@
-/* Convolutions with kernels of 3 x 3 by Winograd's minimal filtering: for 2 x 2 results, 16 products in place of 36 (S. Winograd, Arithmetic
- * complexity of computations, 1980; A. Lavin and S. Gray, Fast algorithms for convolutional neural networks, 2016). Numbers that are not finite
- * would spread to neighbours: where such appear, results are computed directly.
+/* Convolutions with 3 x 3 kernels by Winograd's minimal filtering: for 2 x 2 results, 16 products instead of 36 (S. Winograd, Arithmetic
+ * complexity of computations, 1980; A. Lavin and S. Gray, Fast algorithms for convolutional neural networks, 2016). Non-finite numbers
+ * would spread to neighbours; if any appear, results are computed directly.
  */
 #ifndef KIN_KERNELS_WINOGRAD_H
 #define KIN_KERNELS_WINOGRAD_H

@@ -1,6 +1,6 @@
-/* The loops of winograd_weight.h. Tiles of 2 x 2 results are taken in blocks. Of a block first all is transformed, the image to [16][panel of 32 channels][tile], what
- * comes back to [16][14 filters][tile]; then 16 times as many products as there are panels are added to the sums, [16][panel][filter][32].
- * Threads share the tiles of a block, then its products, so sums do not depend on how many there are.
+/* The loops of winograd_weight.h. Tiles of 2 x 2 results are taken in blocks. First a block is transformed, the image to [16][panel of 32 channels][tile], the
+ * incoming gradient to [16][14 filters][tile]; then 16 products for each panel are added to the sums, [16][panel][filter][32].
+ * Threads share the tiles of a block, then its products, so sums do not depend on the number of threads.
  */
 #include "core/kernels/winograd_weight.h"
 

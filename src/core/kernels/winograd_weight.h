@@ -1,5 +1,5 @@
-/* Gradients of 3 x 3 filters by Winograd's minimal filtering (winograd.h), gone back over: what comes back for 2 x 2 results and the 4 x 4 places that these see
- * become 16 numbers each, whose products are added up over all tiles; only the sums are transformed. 16 products in place of 36.
+/* Gradients of 3 x 3 filters by Winograd's minimal filtering (winograd.h) in reverse: the incoming gradient for 2 x 2 results and the 4 x 4 positions
+ * that these see become 16 numbers each, whose products are summed over all tiles; only the sums are transformed. 16 products instead of 36.
  */
 #ifndef KIN_KERNELS_WINOGRAD_WEIGHT_H
 #define KIN_KERNELS_WINOGRAD_WEIGHT_H

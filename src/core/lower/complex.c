@@ -1,9 +1,9 @@
 /* Complex numbers that stay inside the graph, as two real values each: the real and the imaginary parts.
  *
- * A complex value is *inside* when nobody sees it but calls that are known here: it is no output, no argument of a call that stays extern, and nothing
- * is written to its memory. Calls that treat both parts alike (views, copies, sums) are lowered by their own rules, once for each part;
- * products and what makes or ends complex numbers have rules here. Inputs that are inside are read as real ones with a last dim of two. All
- * other complex values are handed between extern calls.
+ * A complex value is *inside* if only calls that are handled here see it: it is not an output, not an argument of a call that stays extern, and nothing
+ * writes to its memory. Calls that treat both parts alike (views, copies, sums) are lowered by their own rules, once for each part; products, and calls
+ * that create complex numbers or turn them into real ones, have rules here. Inputs that are inside are read as real ones with a last dim of two. All
+ * other complex values are passed between extern calls.
  */
 #include "core/lower/lower_priv.h"
 

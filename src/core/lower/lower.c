@@ -1,4 +1,4 @@
-/* Lowers an ATen graph: each call by its rule or as an EXTERN, then what the outputs are. */
+/* Lowers an ATen graph: each call by its rule or as an EXTERN, then the outputs. */
 #include "core/lower/lower_priv.h"
 
 /* -- externs ------------------------------------------------------------------------------------------------------ */

@@ -1,8 +1,8 @@
-/* What rules of lowering see: one call with its arguments, and the builders they use.
+/* What lowering rules work with: one call with its arguments, and the builders.
  *
  * A rule gets the call and the number of its row, builds nodes, and hands each result to low_done. False = it does not
  * cover these arguments (what it built is dropped) and the call becomes an EXTERN. Sizes and dtypes of results are known
- * from the call, so that rules mostly reshape, expand and cast to them.
+ * from the call, so rules mostly reshape, expand and cast to them.
  */
 #ifndef KIN_LOWER_LOWER_PRIV_H
 #define KIN_LOWER_LOWER_PRIV_H

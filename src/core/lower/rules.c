@@ -1,4 +1,4 @@
-/* The rules of the operators' rows (aten.def). */
+/* Finds the lowering rule of an operator (aten.def). */
 #include "core/lower/lower_priv.h"
 
 static const struct { low_rule rule; int number; } rules[] = {

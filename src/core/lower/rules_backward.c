@@ -1,5 +1,5 @@
-/* Rules of operators that autograd calls: gradients of activations, losses, softmax and normalisation, and of parts of tensors.
- * `g` is the gradient of what the operator gave, `x` what it was given.
+/* Rules for operators that autograd calls: gradients of activations, losses, softmax and normalisation, and of slices of tensors.
+ * `g` is the gradient of the operator's result, `x` the operator's input.
  */
 #include "core/lower/lower_priv.h"
 

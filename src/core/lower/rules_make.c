@@ -1,4 +1,4 @@
-/* Rules for operators that make tensors from numbers. Sizes and dtype are the result's. */
+/* Rules for operators that create tensors from numbers. Sizes and dtype are the result's. */
 #include "core/lower/lower_priv.h"
 
 /* zeros, ones, ..., and empty, whose contents nobody may rely on */

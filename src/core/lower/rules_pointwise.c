@@ -1,5 +1,5 @@
-/* Rules for operators that work element by element. Half precision is computed in f32 and rounded once per operator, as
- * eager does; what is exact in the dtype itself (comparing, choosing, changing the sign) is done there.
+/* Rules for element-wise operators. Half precision is computed in f32 and rounded once per operator, as in
+ * eager; what is exact in the dtype itself (comparing, selecting, changing the sign) is done in it.
  */
 #include "core/lower/lower_priv.h"
 

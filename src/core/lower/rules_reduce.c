@@ -1,5 +1,5 @@
 /* Rules for reductions and scans. Reduced dims stay with size 1 in the tensor program; the reshape to the result's sizes
- * drops them when eager does.
+ * drops them if eager does.
  */
 #include "core/lower/lower_priv.h"
 

@@ -1,4 +1,4 @@
-/* Rules for other resolutions and for paddings that repeat the image: elements at places that are computed. */
+/* Rules for resampling and for paddings that repeat the image: elements at computed positions. */
 #include "core/lower/lower_priv.h"
 
 enum { MAX = KIN_IR_MAX_DIMS };

@@ -1,8 +1,8 @@
-/* Memory that several values share, expressed as values: reading a view of what was written since, writing through a view.
+/* Functionalises memory that several values share: reading a view of what was written since, writing through a view.
  *
  * Each storage has a base value. Every other value of the storage is a view of a parent, made by view nodes only (EXPAND,
- * PERMUTE, RESHAPE, SLICE, INDEX). A write replaces the base: the chain of view nodes from parent to view is walked back,
- * each node turned into its inverse. Other views of the storage are made again when they are next read.
+ * PERMUTE, RESHAPE, SLICE, INDEX). A write replaces the base: the chain of view nodes from parent to view is walked backward,
+ * each node turned into its inverse. Other views of the storage are computed again when they are next read.
  */
 #include "core/ir/in_place.h"
 #include "core/lower/lower_priv.h"

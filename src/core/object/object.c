@@ -1,5 +1,5 @@
-/* A loader for small ELF objects of one kernel each, all into one mapping: an object's sections side by side, then a table of
- * outside functions with a jump for each; relocations applied, pages made executable. */
+/* Loads small ELF objects of one kernel each into one mapping: an object's sections side by side, then a table of
+ * outside functions with a jump for each; applies relocations and makes the pages executable. */
 #include "core/object/object_machine.h"
 
 #include <elf.h>

@@ -1,5 +1,5 @@
-/* Relocatable ELF objects, as LLVM writes them, put into executable memory. Only what code generation produces is
- * understood: code, constants, references among them, calls of the functions in runtime.def.
+/* Loads relocatable ELF objects, as LLVM writes them, into executable memory. Supports only what our code generation produces:
+ * code, constants, references among them, and calls of the functions in runtime.def.
  */
 #ifndef KIN_OBJECT_OBJECT_H
 #define KIN_OBJECT_OBJECT_H

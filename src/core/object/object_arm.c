@@ -1,5 +1,5 @@
-/* Relocations of AArch64 (object_machine.h): fields of 32-bit instructions. Addresses are made of a page (4 KiB, as a distance) and
- * the place in it. */
+/* Relocations of AArch64 (object_machine.h): fields of 32-bit instructions. An address is the distance to a page (4 KiB) and
+ * an offset in it. */
 #if defined(__aarch64__)
 #include <elf.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* What of loading objects (object.c) depends on the processor: object_x86.c and object_arm.c, of which the build has one. */
+/* The parts of loading objects (object.c) that depend on the processor: object_x86.c and object_arm.c, of which the build has one. */
 #ifndef KIN_OBJECT_OBJECT_MACHINE_H
 #define KIN_OBJECT_OBJECT_MACHINE_H
 

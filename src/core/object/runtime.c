@@ -1,5 +1,5 @@
-/* Functions that generated code calls: mathematics that is rare enough not to be emitted, on arrays of a vector's lanes;
- * and what LLVM itself calls when the machine lacks an instruction. */
+/* Functions that generated code calls: mathematical functions too rare to be emitted, on arrays of a vector's lanes;
+ * and functions that LLVM itself calls if the machine lacks an instruction. */
 #include <math.h>
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* Adafactor (optim.h): squares of the gradient are known by their means over rows and columns. Four passes over a matrix, none of which makes a temporary
+/* Adafactor (optim.h): squares of the gradient are represented by their means over rows and columns. Four passes over a matrix, none of which needs a temporary
  * of its size: means of rows, means of columns, the size of the update, the update. */
 #include "core/optim/optim.h"
 

@@ -1,4 +1,4 @@
-/* The norm of many gradients, and scaling them (optim.h): what clipping does, each in one pass. */
+/* Gradient clipping (optim.h): the norm of many gradients, and scaling them, each in one pass. */
 #include "core/optim/optim.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* One pass over parameters, gradients and states (optim.h). The loops are plain C; the compiler makes vectors of them, once for AVX-512 and
+/* One pass over parameters, gradients and states (optim.h). The loops are plain C, vectorised by the compiler, once for AVX-512 and
  * once for any processor. */
 #include "core/optim/optim.h"
 

@@ -1,7 +1,7 @@
-/* What optimizers do to a parameter, its gradient and its state, in one pass over all tensors of a step: a table of pointers and lengths,
- * cut into equal shares for threads wherever the borders of tensors are. Code and its size do not depend on how many tensors there are.
+/* What optimizers do to parameters, gradients and states, in one pass over all tensors of a step: a table of pointers and lengths,
+ * divided evenly among threads, wherever the borders of tensors are. Code does not depend on how many tensors there are.
  *
- * float32 only. Operations stand in eager's order, so that results differ by roundings of single operations at most.
+ * float32 only. Operations are in eager's order, so results differ at most by the rounding of single operations.
  */
 #ifndef KIN_OPTIM_OPTIM_H
 #define KIN_OPTIM_OPTIM_H

@@ -1,7 +1,7 @@
-/* Cuts a lowered joint graph in two (halves.h): which inputs and results may be kept, and what of the lowering belongs to which half.
+/* Cuts a lowered joint graph in two (halves.h): which inputs and results may be saved, and which part of the lowered program belongs to which half.
  *
- * An input or result may be kept as it is where eager keeps it too, which is where an operator of the backward part takes it: then a write to
- * it before the gradients are wanted is an error in eager as well.
+ * An input or result may be saved as it is only if eager saves it too, that is, if an operator of the backward part takes it: then writing to
+ * it before backward is an error in eager as well.
  */
 #include "core/partition/halves.h"
 

@@ -1,4 +1,4 @@
-/* A lowered graph of forward and backward, in two parts (halves.c). */
+/* Cuts a lowered graph of forward and backward into two programs (halves.c). */
 #ifndef KIN_PARTITION_HALVES_H
 #define KIN_PARTITION_HALVES_H
 

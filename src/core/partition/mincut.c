@@ -1,5 +1,5 @@
-/* Minimum cuts by maximum flows (Dinic): each node is two vertices, in and out, with an edge of its cost between them. Levels by a
- * search in breadth, then augmenting paths along them; the searches keep their own stacks, as networks may be deep.
+/* Minimum cuts by maximum flows (Dinic): each node is two vertices, in and out, with an edge of its cost between them. Levels come from a
+ * breadth-first search, then flow is augmented along them. The searches keep their own stacks, because networks may be deep.
  */
 #include "core/partition/mincut.h"
 

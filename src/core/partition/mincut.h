@@ -1,4 +1,4 @@
-/* Minimum cuts of networks whose nodes cost something to cut (mincut.c). */
+/* Minimum cuts of networks whose nodes have a cost (mincut.c). */
 #ifndef KIN_PARTITION_MINCUT_H
 #define KIN_PARTITION_MINCUT_H
 

@@ -1,10 +1,10 @@
-/* Which values are kept between a program's results and its gradients: those of the cheapest cut.
+/* Chooses the values that are saved between forward and backward: those of the cheapest cut.
  *
- * A gradient needs values of the first half (the *frontier*). Each may be kept, or computed again from others, down to inputs. What is
- * computed one element at a time may be; reductions, extern calls and above all random numbers are kept. The network has a
- * node for each value that could be kept, at a price by its bytes; the cut of least price nearest to the gradients is taken, so nothing
- * is computed again for nothing. Inputs that live anyway cost nothing, provided that they may be kept: who changes one before the
- * gradients are wanted is told so by torch exactly where eager would have kept it.
+ * Gradients need values of the first half (the *frontier*). Each may be saved, or computed again from others, down to the inputs. Element-wise
+ * values may be computed again; reductions, extern calls and above all random numbers are saved. The network has a
+ * node for each value that could be saved, with a cost by its bytes. Among the cheapest cuts the one nearest to the gradients is taken, so nothing
+ * is computed again without need. Inputs that stay alive anyway cost nothing if they may be saved: if the program changes one before
+ * backward, torch raises exactly where eager would have saved it.
  */
 #include "core/partition/partition.h"
 

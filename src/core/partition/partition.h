@@ -1,5 +1,5 @@
-/* A program that computes results and, from what comes back for them, gradients: cut in two, with values that the first hands over to
- * the second (partition.c).
+/* Cuts a program that computes results and gradients in two: forward, and backward with the values that forward saves for
+ * it (partition.c).
  */
 #ifndef KIN_PARTITION_PARTITION_H
 #define KIN_PARTITION_PARTITION_H

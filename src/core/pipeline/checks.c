@@ -1,5 +1,5 @@
-/* Verifiers of passes: those of the forms (core/aten, core/ir, core/fuse, core/program), and that a pass over tensor programs leaves one
- * that takes and gives the same as the one before.
+/* Verifiers of passes: those of the forms (core/aten, core/ir, core/fuse, core/program), and a check that a pass over tensor programs keeps
+ * their inputs and outputs.
  */
 #include "core/pipeline/pipeline_priv.h"
 

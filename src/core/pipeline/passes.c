@@ -1,4 +1,4 @@
-/* The table of passes, in the order in which they run, and what each of them calls. To add one: a row and a function here, a line in
+/* The table of passes, in the order in which they run, and the functions that call them. To add one: a row and a function here, a line in
  * docs/design/pipeline.md, a test; CONTRIBUTING.md has the recipe.
  */
 #include "core/pipeline/pipeline_priv.h"

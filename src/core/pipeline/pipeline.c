@@ -1,4 +1,4 @@
-/* Runs the passes (pipeline.h): the graph as a whole first, then each part by itself. When library calls cannot be compiled, the graph
+/* Runs the passes (pipeline.h): first on the graph as a whole, then on each part separately. If library calls cannot be compiled, the graph
  * is compiled as it was captured.
  */
 #include "core/pipeline/pipeline_priv.h"

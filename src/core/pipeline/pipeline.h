@@ -1,4 +1,4 @@
-/* The way from a captured ATen graph to a program that runs: a table of named passes (passes.c), each of which takes one form of
+/* The pipeline from a captured ATen graph to a program that runs: a table of named passes (passes.c), each of which takes one form of
  * the graph and leaves another. docs/design/pipeline.md is the contract.
  *
  *     kin_pipeline_options options = {.jit = jit, .frozen = frozen, .libraries = true};
@@ -6,8 +6,8 @@
  *     if (kin_pipeline_run(graph, &options, &made, &why) == KIN_OK) ... made.main.program ...
  *     kin_compiled_deinit(&made);
  *
- * After each pass its verifier looks at what it left, always in tests (`verify`); what it finds ends the compilation with KIN_BUG and a
- * reason that names the pass. A caller answers every failure in the same way: the calls of the graph run one by one.
+ * After each pass a verifier checks its result, always in tests (`verify`); a problem ends the compilation with KIN_BUG and a
+ * reason that names the pass. Callers handle every failure in the same way: the calls of the graph run one by one.
  */
 #ifndef KIN_PIPELINE_PIPELINE_H
 #define KIN_PIPELINE_PIPELINE_H

@@ -1,4 +1,4 @@
-/* One compilation under way, shared by the files of this folder. */
+/* One compilation in progress; shared by the files of this folder. */
 #ifndef KIN_PIPELINE_PIPELINE_PRIV_H
 #define KIN_PIPELINE_PIPELINE_PRIV_H
 

@@ -1,4 +1,4 @@
-/* Damages what a pass has left, for tests that show who notices: a verifier, or only the comparison of results. */
+/* Damages the result of a pass, for tests that show what detects the damage: a verifier, or only a comparison of results. */
 #include "core/pipeline/pipeline_priv.h"
 
 /* An operation of the same kind that gives something else; KIN_IR__COUNT: there is none. */

@@ -1,4 +1,4 @@
-/* Making a kin_program: for core/fuse, core/codegen and py/launch. */
+/* Building a kin_program, for core/fuse, core/codegen and py/launch. */
 #ifndef KIN_PROGRAM_MAKE_H
 #define KIN_PROGRAM_MAKE_H
 

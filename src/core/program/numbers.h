@@ -1,4 +1,4 @@
-/* A program as a structure and numbers (sizes.h): sizes, strides, offsets, ranges, what kernels read when they run. */
+/* A program as a structure and numbers (sizes.h): sizes, strides, offsets, ranges, and the numbers that kernels read when they run. */
 #ifndef KIN_PROGRAM_NUMBERS_H
 #define KIN_PROGRAM_NUMBERS_H
 

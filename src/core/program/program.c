@@ -1,4 +1,4 @@
-/* Programs: memory they own, places of temporary buffers, text. */
+/* Programs: the memory they own, places of temporary buffers, their text. */
 #include "core/program/make.h"
 
 typedef struct {

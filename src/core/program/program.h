@@ -1,5 +1,5 @@
-/* A compiled tensor program: buffers and the operations on them, in order. Made by core/fuse, its kernels by core/codegen; run by
- * py/launch (or by a test). Everything here is read-only once made and may run in several threads at once; memory for
+/* A compiled tensor program: buffers and the operations on them, in order. Built by core/fuse, its kernels by core/codegen; run by
+ * py/run (or by a test). It does not change after it was built and may run in several threads at once; memory for
  * a run belongs to the runner.
  */
 #ifndef KIN_PROGRAM_PROGRAM_H

@@ -1,4 +1,4 @@
-/* Polynomials of sizes through the numbers of plans (sizes.h). */
+/* Finds polynomials in the sizes for the numbers of plans (sizes.h). */
 #include "core/program/sizes.h"
 
 #include <math.h>

@@ -1,14 +1,14 @@
-/* Numbers of a plan as functions of the sizes it is made for (docs/design/sizes.md). A plan is made by the passes; what it consists of is a structure and
- * numbers. Plans with one structure are compared here: each number is written as a polynomial of one or two of the sizes, which all plans met so far have
- * to obey exactly. For further sizes the polynomials are evaluated instead of running the passes, provided that whatever the passes might
- * ask about a number has the answer that it had in every plan met:
+/* Numbers of a plan as functions of the sizes that it is for (docs/design/sizes.md). The passes make a plan, which consists of a structure and
+ * numbers. Plans with the same structure are compared here: each number is expressed as a polynomial in one or two of the sizes, which must fit all
+ * plans seen so far exactly. For further sizes the polynomials are evaluated instead of running the passes, provided that every question that the passes may
+ * ask about a number has the same answer as in all plans seen:
  *
- * - each number lies between the least and the greatest met, so it is on the same side of every limit;
- * - it leaves the same rest where all met ones do, whatever they are divided by;
- * - of two numbers the same one is greater, where it always was;
- * - the sizes themselves obey their polynomials: what was equal is.
+ * - each number lies between the smallest and the largest one seen, so it is on the same side of every threshold;
+ * - it leaves the same remainder where all of those seen do, whatever the divisor;
+ * - of two numbers, the same one is larger where that was always so;
+ * - the sizes themselves obey their polynomials: what was always equal still is.
  *
- * Otherwise the answer is that nothing is known, a plan is made, and added. */
+ * Otherwise nothing is known, a plan is made by the passes, and added to those seen. */
 #ifndef KIN_PROGRAM_SIZES_H
 #define KIN_PROGRAM_SIZES_H
 

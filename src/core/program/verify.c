@@ -1,4 +1,4 @@
-/* Checks the places of temporary buffers (kin_program_plan), from the operations alone. */
+/* Verifies the places of temporary buffers (kin_program_plan), from the operations alone. */
 #include "core/program/make.h"
 
 typedef struct {

@@ -1,7 +1,7 @@
-/* Channels-last memory for values around calls that like it. A value gets such strides when an argument lies so, or when a convolution
- * wants it, in both cases through whatever works on one layout as on the other; not when a call that was captured with another layout
- * takes it (what such a call returns depends on what it is given), nor when a reshape joins channels with places, which would have
- * to jump through memory.
+/* Channels-last memory for values around convolutions. A value gets channels-last strides if an argument has them, or if a convolution
+ * prefers them, through all nodes that work equally on either layout; not if a call that was captured with another layout
+ * takes it (the result of such a call depends on its input's layout), nor if a reshape joins channels with positions, which would
+ * read memory with large jumps.
  */
 #include "core/rewrite/rewrite_priv.h"
 

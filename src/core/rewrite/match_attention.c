@@ -1,4 +1,4 @@
-/* Attention operators whose result alone is used become ATTENTION calls. */
+/* Attention operators of which only the result is used become ATTENTION calls. */
 #include "core/rewrite/rewrite_priv.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
-/* Convolutions: what follows one and can be done in the same go. The values multiplied and added per channel go into weights
- * and bias (a batch norm in evaluation); a sum with a value of the same sizes and a relu behind are the library's.
+/* Convolutions, with what can be folded into them. Factors and terms per channel go into weights
+ * and bias (a batch norm in evaluation); adding a value of the same sizes and a relu are done by the library call.
  */
 #include "core/rewrite/rewrite_priv.h"
 

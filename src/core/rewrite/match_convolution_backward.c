@@ -1,6 +1,6 @@
-/* Gradients of convolutions. The image's is a transposed convolution of what comes back; the filters' is a sum over places
- * (core/kernels/convolution_weight.h), the bias' one over all but the filters. Where the kernel is a single pixel these are products of matrices.
- * Of a transposed convolution the image's is a plain one, and for the filters image and what comes back change places.
+/* Gradients of convolutions. The gradient of the image is a transposed convolution of the incoming gradient; that of the filters is a sum over positions
+ * (core/kernels/convolution_weight.h), that of the bias a sum over everything but the filters. If the kernel is a single pixel, these are matrix products.
+ * For a transposed convolution, the gradient of the image is a plain one, and for that of the filters image and incoming gradient are exchanged.
  */
 #include "core/rewrite/rewrite_priv.h"
 

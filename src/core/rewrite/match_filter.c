@@ -1,6 +1,6 @@
-/* Filters over images: convolutions whose filters have one channel each, and few of them (a blur, an edge detector). Kernels of convolutions work on many
- * filters or channels at a time and would leave most lanes of a vector empty. As a sum over the filter's taps they run along the image's lines. Few taps are
- * written out and fuse with what stands around them; of many, each result is a reduction over its window.
+/* Filters over images: convolutions with few filters of one channel each (a blur, an edge detector). Convolution kernels work on many
+ * filters or channels at a time and would leave most lanes of a vector empty. As a sum over the filter's taps they run along the image's lines. A few taps are
+ * written out and fuse with the nodes around them; with many, each result is a reduction over its window.
  */
 #include "core/rewrite/rewrite_priv.h"
 

@@ -1,5 +1,5 @@
-/* Matrix products: small ones as reductions, others as MATMUL calls with the bias taken out. Those of half precision have sums in float, and
- * are rounded once, behind the bias. */
+/* Matrix products: small ones become reductions, others MATMUL calls with the bias taken out. Half-precision products are summed in float and
+ * rounded once, after the bias. */
 #include "core/ir/scalar.h"
 #include "core/rewrite/rewrite_priv.h"
 

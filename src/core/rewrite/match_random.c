@@ -1,4 +1,4 @@
-/* Random numbers, as many of them as are worth it, become calls of our own. */
+/* Random numbers, if there are enough of them, become calls of our own generator. */
 #include "core/rewrite/rewrite_priv.h"
 
 enum { FEW = 1024 /* up to here taking the generator's words and giving them back costs more than drawing */ };

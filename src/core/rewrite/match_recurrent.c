@@ -1,5 +1,5 @@
-/* Operators that do all layers of an nn.RNN, nn.GRU or nn.LSTM become, for each layer and direction, a product and a RECURRENT call. In training they come
- * layer by layer (kintsugi/_recurrent.py), and their gradients become a RECURRENT_BACKWARD call and products.
+/* Operators that compute all layers of an nn.RNN, nn.GRU or nn.LSTM become, for each layer and direction, a product and a RECURRENT call. In training
+ * they are captured layer by layer (kintsugi/_recurrent.py), and their gradients become a RECURRENT_BACKWARD call and products.
  */
 #include "core/rewrite/rewrite_priv.h"
 

@@ -1,5 +1,5 @@
-/* Which values of a program are better handed over channels last: those that convolutions of ours, or their gradients, take or give,
- * and whatever is made of them, or they of it, element by element. Not what a call that stays takes: it depends on how that lies.
+/* Decides which values of a program should be passed on channels-last: inputs and results of our convolutions and their gradients,
+ * and whatever is computed element by element from them or into them. Not the arguments of calls that stay as captured: their results depend on the layout.
  */
 #include "core/rewrite/rewrite_priv.h"
 

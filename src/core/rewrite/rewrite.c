@@ -1,4 +1,4 @@
-/* The pass itself: copies a program front to back, asking the match_*.c files about each extern call. */
+/* The pass itself: copies a program front to back, offering each extern call to the match_*.c files. */
 #include "core/rewrite/rewrite_priv.h"
 
 #include <string.h>

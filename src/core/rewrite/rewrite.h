@@ -2,14 +2,14 @@
  *
  * - A product with few rows becomes a reduction, which fuses with its neighbours (one token, a small MLP).
  * - addmm is decomposed: the bias fuses into what follows. The product itself becomes a MATMUL call; several products of one
- *   matrix with frozen ones (query, key and value) become one call, their results slices of its.
- * - Attention becomes a call of core/kernels/attention.h where products are our own, too.
+ *   matrix with frozen ones (query, key and value) become one call, their results slices of its result.
+ * - Attention becomes a call of core/kernels/attention.h if products are our own, too.
  * - Layers of nn.RNN, nn.GRU and nn.LSTM: one product for the input of all steps, then a call of core/kernels/recurrent.h that goes through them. Their
  *   gradients: a call that goes back through the steps, then one product each for all steps.
  * - A convolution with frozen weights absorbs what follows it: batch norm (into the weights), an added value, relu, limits.
- *   It is done by core/kernels/convolution.h where that supports it, else by PyTorch's library. Both prefer channels-last memory
+ *   It runs in core/kernels/convolution.h if that supports it, else in PyTorch's library. Both prefer channels-last memory
  *   (channels_last.c).
- *   Convolutions of single pixels are products of matrices in such memory; what follows is fused behind them.
+ *   1x1 convolutions are matrix products in such memory; what follows is fused after them.
  * - Draws for dropout are calls of core/kernels/mersenne.h.
  * - Gradients of convolutions: a transposed convolution for the image, a call of core/kernels/convolution_weight.h for the filters.
  */

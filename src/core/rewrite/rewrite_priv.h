@@ -1,4 +1,4 @@
-/* The rewriting of one program, shared by the files of this folder. */
+/* The rewriting of one program; shared by the files of this folder. */
 #ifndef KIN_REWRITE_REWRITE_PRIV_H
 #define KIN_REWRITE_REWRITE_PRIV_H
 

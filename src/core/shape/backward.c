@@ -1,4 +1,4 @@
-/* Shape rules of operators that autograd calls. Gradients have the sizes of what they are gradients of, which is an argument; the
+/* Shape rules of operators that autograd calls. A gradient has the sizes of the tensor that it is the gradient of, which is an argument; the
  * layouts are those of eager's CPU kernels.
  */
 #include "core/shape/shape_priv.h"

@@ -1,5 +1,5 @@
-/* Layout of results that are computed element by element from several tensors. If all of them agree on a layout that is it;
- * otherwise dims are put in the order in which the first tensor that has an opinion strides through them.
+/* Layout of results that are computed element by element from several tensors. If all of them have the same layout, the result has it too;
+ * otherwise dims are ordered as in the strides of the first tensor that determines an order.
  */
 #include "core/shape/shape_priv.h"
 

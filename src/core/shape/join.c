@@ -1,4 +1,4 @@
-/* Shape rules of operators that put tensors together or pick parts of them into new memory. */
+/* Shape rules of operators that join tensors, or select parts of them into new memory. */
 #include "core/shape/shape_priv.h"
 
 enum { MAX_PARTS = 64 };

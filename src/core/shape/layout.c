@@ -1,5 +1,5 @@
-/* Layouts as PyTorch sees them, and results with them. Where several answers would do, what eager's kernels answer is
- * meant; tests/shape compares with them.
+/* Layouts as PyTorch defines them, and results with them. If several answers would be possible, the one of eager's kernels
+ * is meant; tests/shape compares with them.
  */
 #include "core/shape/shape_priv.h"
 

@@ -1,4 +1,4 @@
-/* Shape rules of operators that make tensors from numbers, and of copies. */
+/* Shape rules of operators that create tensors from numbers, and of copies. */
 #include "core/shape/shape_priv.h"
 
 #include <math.h>

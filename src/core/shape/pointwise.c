@@ -1,4 +1,4 @@
-/* Shape rules of operators that work element by element. */
+/* Shape rules of element-wise operators. */
 #include "core/shape/shape_priv.h"
 
 static bool

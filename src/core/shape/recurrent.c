@@ -1,4 +1,4 @@
-/* The shape rule of operators that do all layers of an nn.RNN, nn.GRU or nn.LSTM. */
+/* The shape rule of operators that compute all layers of an nn.RNN, nn.GRU or nn.LSTM. */
 #include "core/shape/shape_priv.h"
 
 typedef struct {

@@ -1,4 +1,4 @@
-/* Shape rules of paddings, of windows laid side by side, and of other resolutions in one or three dims. */
+/* Shape rules of paddings, of unfold and fold, and of resampling in one or three dims. */
 #include "core/shape/shape_priv.h"
 
 /* In the input's format; with one or three spatial dims also without a batch, row-major. */

@@ -1,4 +1,4 @@
-/* Shape rules of operators that give a tensor with some elements replaced, made anew and row-major; and of weight norms. */
+/* Shape rules of operators that return a new, row-major tensor with some elements replaced; and of weight norms. */
 #include "core/shape/shape_priv.h"
 
 /* self, dim, index of as many dims, with places for each of its elements. */

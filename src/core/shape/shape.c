@@ -1,4 +1,4 @@
-/* The rules of the operators' rows (aten.def), and what operators in place return. */
+/* Finds the shape rule of an operator (aten.def), and says what in-place operators return. */
 #include "core/shape/shape_priv.h"
 
 static const struct { shape_rule rule; int number; } rules[] = {

@@ -1,6 +1,6 @@
-/* What ATen operators return: dtype, sizes, strides and memory of each result, from those of the arguments, as the CPU's
- * eager kernels answer. Rules (the column SHAPE of core/aten/aten.def) cover what programs call most; asking PyTorch's meta kernels costs a hundred
- * times more, and some of those imports PyTorch's own compiler.
+/* What ATen operators return: dtype, sizes, strides and memory of each result, computed from those of the arguments, as eager's CPU
+ * kernels return them. Rules (the column SHAPE of core/aten/aten.def) cover what programs call most. Asking PyTorch's meta kernels costs a hundred
+ * times more, and some of those import PyTorch's own compiler.
  */
 #ifndef KIN_SHAPE_SHAPE_H
 #define KIN_SHAPE_SHAPE_H

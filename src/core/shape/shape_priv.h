@@ -1,5 +1,5 @@
-/* What shape rules see. A rule reads the call's arguments, answers each result with shape_add, and returns false for
- * whatever it does not fully understand: the caller then asks PyTorch, which also knows the error to raise.
+/* What shape rules work with. A rule reads the call's arguments, adds each result with shape_add, and returns false for
+ * whatever it does not fully understand: the caller then asks PyTorch, which also raises the right errors.
  */
 #ifndef KIN_SHAPE_SHAPE_PRIV_H
 #define KIN_SHAPE_SHAPE_PRIV_H

@@ -1,6 +1,6 @@
-/* A/B timing (abtest.h). The first answer comes from few runs, so that good code is used soon; other processes may have distorted it, so
- * it is checked again after some uses, then after many. Code is dropped only after more runs, and more still where the two are close:
- * little is lost meanwhile.
+/* A/B timing (abtest.h). The first decision is made after few runs, so that good code is used soon. Other processes may have distorted it, so
+ * it is checked again after some uses, and again after many. Code is dropped only after more runs, and more still if the two are close,
+ * since little is lost in the meantime.
  */
 #include "core/tier/abtest.h"
 

@@ -1,5 +1,5 @@
-/* A/B timing: is compiled code faster than the steps it replaces? Runs of the two alternate, and the least time of either counts, since
- * other processes can only add to it. A clear answer after few runs is believed, and checked again later.
+/* A/B timing: is compiled code faster than the steps it replaces? Runs of the two alternate, and the shortest time of each counts, since
+ * other processes can only add to it. A clear answer after few runs is accepted, and checked again later.
  */
 #ifndef KIN_CORE_ABTEST_H
 #define KIN_CORE_ABTEST_H

@@ -1,4 +1,4 @@
-/* What code costs and gains (compile_heuristic.h). */
+/* Estimates what code costs and gains (compile_heuristic.h). */
 #include "core/tier/compile_heuristic.h"
 
 #include <stddef.h>

@@ -1,6 +1,6 @@
-/* Compile heuristic: is code worth making for a kind of inputs? Sizes that change from call to call bring new kinds all the time, and
- * making code takes as long as many calls. The first kind gets code at once: inputs usually stay as they are. Every further one must
- * have lost a good part of what its code will cost, and all that is spent on such kinds stays a small share of the time that the
+/* Compile heuristic: is it worth compiling code for a kind of inputs? Sizes that change from call to call keep bringing new kinds, and
+ * compiling takes as long as many calls. The first kind gets code at once, because inputs usually stay as they are. Every further one must
+ * have cost a good part of what its code will cost, and all time spent on such kinds stays a small share of the time that the
  * process spends in subgraphs, plus what code has saved. So calls with many sizes take little longer than without kernels.
  */
 #ifndef KIN_CORE_COMPILE_HEURISTIC_H

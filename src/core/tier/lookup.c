@@ -1,4 +1,4 @@
-/* Windows of calls (lookup.h). */
+/* Judges calls in windows (lookup.h). */
 #include "core/tier/lookup.h"
 
 #include "core/tier/tier.h"

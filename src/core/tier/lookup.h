@@ -1,5 +1,5 @@
-/* Is guard lookup worth its time? Where nothing more is recorded and most calls fit no entry, all guards are evaluated in vain. What
- * that takes is compared with what the calls that fit have gained; where it is more, some calls run eagerly without a lookup.
+/* Are guards worth evaluating? Once recording has ended and most calls fit no entry, all guards are evaluated in vain. The time
+ * that this takes is compared with what the calls that do fit have gained; if it is more, some calls run eagerly without a lookup.
  */
 #ifndef KIN_CORE_LOOKUP_H
 #define KIN_CORE_LOOKUP_H

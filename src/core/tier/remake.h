@@ -1,6 +1,6 @@
-/* Is a recording made anew? The first call of a program often changes what all later ones find: it fills caches, settles a setting. Its
- * recording is then left by every replay at one place, and what the side trace there holds is worse: it knows nothing of what
- * came before, and a subgraph across that place is never launched. So where every replay so far has left at the same place, and a subgraph lies
+/* Should a recording be replaced by a new one? The first call of a program often changes what all later ones find: it fills caches, or initialises a
+ * setting. Every replay then leaves its recording at one place, and the side trace from there is worse: it knows nothing of what
+ * came before, and a subgraph across that place is never launched. So if every replay so far has left at the same place, and a subgraph lies
  * across it, the next call is recorded from its beginning, once for each recording.
  */
 #ifndef KIN_CORE_REMAKE_H

@@ -1,4 +1,4 @@
-/* The rows of tier.def as constants: KIN_TIER_RECOMPILE_LIMIT and so on. Who decides by them: tierdown.h, abtest.h, trace_budget.h, lookup.h
+/* The rows of tier.def as constants: KIN_TIER_RECOMPILE_LIMIT and so on. They are used in tierdown.h, abtest.h, trace_budget.h, lookup.h
  * and compile_heuristic.h.
  */
 #ifndef KIN_CORE_TIER_H

@@ -1,5 +1,5 @@
-/* Comparisons of whole calls (tierdown.h). Calls differ in the work they do, and other processes use the machine too. So the order is
- * randomised (inputs may alternate), the slowest quarter of either kind is left out, and more calls are timed, up to a limit, while the
+/* Compares whole calls (tierdown.h). Calls differ in the work they do, and other processes use the machine too. So the order is
+ * randomised (inputs may alternate), the slowest quarter on either side is left out, and more calls are timed, up to a limit, while the
  * difference is within the error of measurement.
  */
 #include "core/tier/tierdown.h"

@@ -1,5 +1,5 @@
-/* Tier-down: is replaying a cache entry faster than running the function eagerly? Programs that leave the trace often, or that consist
- * of many small steps, may be slower than eager mode, which only a measurement can tell. So after a while some calls run eagerly, and
+/* Tier-down: is replaying a cache entry faster than running the function eagerly? Programs that often leave the trace, or that consist
+ * of many small steps, may be slower than in eager mode, which only a measurement can tell. So after a while some calls run eagerly, and
  * both are timed. A slower entry is backed off: its calls run eagerly, and it is compared again later, since inputs may have changed.
  */
 #ifndef KIN_CORE_TIERDOWN_H

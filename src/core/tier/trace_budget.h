@@ -1,5 +1,5 @@
-/* Trace budget: how much may recording cost? A recording takes as long as several eager calls, and where each call takes another path
- * none is used again. So a few recordings are free; after that, while later calls do not use them, recording may take a small share of
+/* Trace budget: how much may recording cost? A recording takes as long as several eager calls, and if each call takes another path,
+ * none is used again. So a few recordings are free. After that, as long as later calls do not use them, recording may take a small share of
  * the time that CPython spends on calls without a recording, which is all there is to gain, and of what recordings are known to have saved.
  */
 #ifndef KIN_CORE_TRACE_BUDGET_H

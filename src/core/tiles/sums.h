@@ -1,4 +1,4 @@
-/* Sums of a tile of products whose left side lies by columns, in registers: what tile_columns.c and tile_places.c begin and end with. */
+/* The accumulators of a tile whose left side is stored by columns, in registers: shared by tile_columns.c and tile_places.c. */
 #ifndef KIN_TILES_SUMS_H
 #define KIN_TILES_SUMS_H
 

@@ -1,5 +1,5 @@
 /* Tiles of products (tile.h). One function for each number of rows, and of vectors in a row of b, so that the compiler keeps the sums in registers: 28 of
- * the 32 for 14 rows, two for a row of b, one for an element of a.
+ * the 32 registers for 14 rows, two for a row of b, one for an element of a.
  */
 #include "core/tiles/tile.h"
 

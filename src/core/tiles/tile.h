@@ -1,4 +1,4 @@
-/* The inner loops of our own matrix products: AVX-512, a tile of up to 14 x 32 results in registers. */
+/* The inner loops of our matrix products: AVX-512, a tile of up to 14 x 32 results in registers. */
 #ifndef KIN_TILES_TILE_H
 #define KIN_TILES_TILE_H
 

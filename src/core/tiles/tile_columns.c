@@ -1,5 +1,5 @@
-/* Tiles of products whose left side lies by columns, as that of a weight's gradient does (the transpose of what came in): tile.h.
- * 14 of its elements that are needed at once lie next to each other, so one pointer serves all of them.
+/* Tiles of products whose left side is stored by columns, as in the gradient of a weight (the transpose of the layer's input): tile.h.
+ * The 14 elements that are needed at once are contiguous, so one pointer serves all of them.
  */
 #include "core/tiles/tile.h"
 

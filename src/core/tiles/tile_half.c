@@ -1,5 +1,5 @@
-/* Tiles over numbers of half precision (tile.h): panels of them, and products of pairs of bfloat16, which some processors add up in float two at a
- * time. There a word of two neighbours along k stands where a float does in tile.c.
+/* Tiles in half precision (tile.h): packing panels, and products of pairs of bfloat16, which some processors add up in float two at a
+ * time. A word of two neighbours along k takes the place of a float in tile.c.
  */
 #include "core/tiles/tile.h"
 

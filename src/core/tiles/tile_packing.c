@@ -1,5 +1,5 @@
-/* Tiles of products that make the panel they read (tile.h): the first rows of a meet b as it lies, and what was loaded of it is stored on the way. The
- * arithmetic hides both, which a pass of its own over b cannot.
+/* Tiles of products that pack the panel they read (tile.h): the first rows of a are multiplied with b in its own layout, and the loaded values are
+ * stored as a panel. The arithmetic hides the cost of the stores, which a separate pass over b could not.
  */
 #include "core/tiles/tile.h"
 

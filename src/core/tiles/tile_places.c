@@ -1,5 +1,5 @@
-/* Tiles of products that add up over places of images, for gradients of filters (tile.h): what comes back lies by columns, as in tile_columns.c, and
- * rows of b are reached by steps.
+/* Tiles of products that sum over positions of images, for gradients of filters (tile.h): the incoming gradient is stored by columns, as in tile_columns.c, and
+ * rows of b are a fixed step apart.
  */
 #include "core/tiles/tile.h"
 

@@ -1,4 +1,4 @@
-/* Products with few rows, where b is read as it lies (tile.h): reading it is what takes the time. One function for each number of rows, so that the
+/* Products with few rows, which read b in its own layout (tile.h): reading b takes most of the time. One function for each number of rows, so that the
  * compiler keeps the sums in registers.
  */
 #include "core/tiles/tile.h"

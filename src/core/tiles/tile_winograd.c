@@ -1,4 +1,4 @@
-/* The transforms of Winograd's minimal filtering (winograd.h), 16 channels or filters at a time. Rows and columns are transformed alike, so each is a
+/* The transforms of Winograd's minimal filtering (winograd.h), 16 channels or filters at a time. Rows and columns are transformed alike, so each transform is a
  * function of four or three vectors, applied to the rows and then to the columns.
  */
 #include "core/tiles/tile.h"

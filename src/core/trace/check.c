@@ -1,4 +1,4 @@
-/* Is the trace well formed? Later passes, guards and replay index without testing. */
+/* Verifies that a trace is well formed, because later passes, guards and replay index into it without testing. */
 #include "core/trace/effects.h"
 #include "core/trace/trace_priv.h"
 

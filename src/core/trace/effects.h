@@ -1,7 +1,7 @@
-/* What running a step reads, changes and may run, as one word. steps.def says it for each kind of step, callables.def for each
- * known callable; the recorder stamps the word on the steps that it writes (kin_step.effects). Everybody else asks the word.
+/* What running a step reads, changes and may run, as one word. steps.def has it for each kind of step, callables.def for each
+ * known callable. The recorder stamps the word on the steps that it writes (kin_step.effects); all other code reads it there.
  *
- * Bits are permissions: a word without them is that of a step of which nothing is known.
+ * Bits are permissions: a word without any bit belongs to a step of which nothing is known.
  */
 #ifndef KIN_TRACE_EFFECTS_H
 #define KIN_TRACE_EFFECTS_H

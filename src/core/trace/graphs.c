@@ -1,6 +1,6 @@
-/* Numbers the call graphs: a graph is a maximal run of TORCH steps along a path with no BREAK between them. A break
- * itself is no node, also when it is a torch call (tensor.item()). A side trace goes on in the graph that was open where
- * it left, unless the test it left at is a break. Switching a setting is a node inside of a graph, and begins none.
+/* Numbers the call graphs: a graph is a maximal run of TORCH steps along a path with no BREAK between them. The step with the
+ * break is not a node, even if it is a torch call (tensor.item()). A side trace continues the graph that was open where
+ * it begins, unless the check there is a graph break. Switching a setting is a node inside a graph, but does not start one.
  */
 #include "core/trace/effects.h"
 #include "core/trace/trace_priv.h"

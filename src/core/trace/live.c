@@ -1,11 +1,11 @@
-/* Where slots are released: a backward walk over the tree, alts (higher indices) before the tests that lead to them.
+/* Decides where slots are released: walks backward over the tree, visiting side traces (higher indices) before the checks that lead to them.
  *
- * A value is used by the steps that take it, by the snapshots of the steps that can leave (all frames of the chain),
+ * A value is used by the steps that take it, by the snapshots of the steps that can leave (for all inlined frames),
  * and by EPOCH steps whose facts and paths start from it. A snapshot that mentions a sunk object also uses what the
- * sunk steps of that object will need when the exit runs them. When in doubt a value is kept longer.
+ * sunk steps of that object need when the exit runs them. When in doubt, a value is kept longer.
  *
- * A test with an alt releases only when it passes; what the alternative does not need is released after the
- * alternative's first step.
+ * A check with a side trace releases slots only when it passes; what the side trace does not need is released after its
+ * first step.
  */
 #include "core/trace/trace_priv.h"
 

@@ -1,4 +1,4 @@
-/* Finding subgraphs in a trace (partition.h): their ranges. */
+/* Finds the subgraphs of a trace (partition.h): their ranges. */
 #include "core/trace/partition_priv.h"
 
 #include <stdlib.h>

@@ -1,19 +1,19 @@
-/* Which torch calls of a trace are compiled and run together.
+/* Partitioning: which torch calls of a trace are compiled and run together, as a subgraph.
  *
- * A subgraph is a range of steps of one graph. Between the calls of a *plain* one nothing runs that could leave the program or see
- * their results: only sunk steps, builds of containers, known steps of a loop, and tests that a torch call gave a tensor. So
- * running it at its first step is the same as running its steps one after the other, and no exit ever lands inside it. A
+ * A subgraph is a range of steps of one graph. Between the calls of a *plain* one, nothing runs that could leave the trace or observe
+ * their results: only sunk steps, builds of containers, known steps of a loop, and checks that a torch call returned a tensor. So
+ * running it as a whole at its first step is the same as running its steps one after another, and no exit ever lands inside it. A
  * graph with other steps in between has several subgraphs.
  *
- * *Wide* subgraphs go on over tests of what their own calls gave (a shape, a length): who runs them must show, once for
- * each kind of inputs, that these tests pass. They also go on over steps that have nothing to do with the calls: these run in
+ * *Wide* subgraphs extend over checks of their own calls' results (a shape, a length): whoever runs them must show, once for
+ * each kind of inputs, that these checks pass. They also extend over steps that are independent of the calls: these run in
  * order while the calls are deferred, and the subgraph runs at its last call. A step in between either runs in order (it uses nothing
- * that the subgraph makes, and neither sees nor changes what its calls work on), or it is deferred with what it is made of. A step that
- * can be neither ends the subgraph, or, where calls that only compute may run early (KIN_SUBGRAPHS_EVERY), has it run before that
- * step (`at`): later calls join if what they take is there by then, and steps from there on run in order, with the results. The
- * rule for all of it: neither deferral nor haste must be observable.
+ * that the subgraph computes, and neither sees nor changes what its calls work on), or it is deferred together with the calls that it depends on. A step that
+ * allows neither ends the subgraph, or, if calls that only compute may run early (KIN_SUBGRAPHS_EVERY), makes it run before that
+ * step (`at`): later calls join if their inputs exist by then, and the steps from there on run in order, with the results. The
+ * rule behind all this: neither deferring a call nor running it early may be observable.
  *
- * The pass reads the effects of the steps (effects.h), and of the objects that the trace names only what kin_object says.
+ * The pass reads the effects of the steps (effects.h), and knows about the objects that the trace refers to only what kin_object says.
  */
 #ifndef KIN_TRACE_PARTITION_H
 #define KIN_TRACE_PARTITION_H

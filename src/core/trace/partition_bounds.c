@@ -1,4 +1,4 @@
-/* What goes into a subgraph and comes out of it. */
+/* The inputs and outputs of a subgraph. */
 #include "core/trace/partition_priv.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* Who needs what of a partitioned trace: values that something outside of their subgraph uses, containers and stores that are done
- * behind a subgraph, stores that would be done twice.
+/* Who needs what in a partitioned trace: values that something outside their subgraph uses, containers and stores that are done
+ * after a subgraph has run, stores that would otherwise be done twice.
  */
 #include "core/trace/partition_priv.h"
 

@@ -1,7 +1,7 @@
-/* What the files of the partitioner share: one pass over the steps, with what is known of the subgraph that is growing.
+/* What the files of the partitioner share: one pass over the steps, with what is known about the subgraph that is growing.
  *
- * A value is *deferred* when its maker is, because it depends on a call; *soft* when it is a container that may be built late or in
- * order, whichever is wanted; all others are there when they are asked for.
+ * A value is *deferred* if the step that makes it is, because it depends on a call of the subgraph; *soft* if it is a container that may be built
+ * either late or in order. All others exist by the time they are used.
  */
 #ifndef KIN_TRACE_PARTITION_PRIV_H
 #define KIN_TRACE_PARTITION_PRIV_H

@@ -1,4 +1,4 @@
-/* Which part each step has between the calls of a subgraph (partition.h), decided while the subgraph grows. */
+/* Which role each step has between the calls of a subgraph (partition.h), decided while the subgraph grows. */
 #include "core/trace/partition_priv.h"
 
 static const kin_vid *

@@ -1,6 +1,6 @@
-/* Stores to older objects that are deferred until the subgraph has run. They stay in their order. Nobody may see meanwhile that they
- * have not been done: the recording itself reads the word no more in this epoch (record's overlay), so it is steps that run in
- * order between the calls that have to be asked.
+/* Stores to older objects that are deferred until the subgraph has run. They stay in order. Until then, nothing may observe
+ * that they have not happened. The recording itself no longer reads that word of the heap in this epoch (recorder/overlay.c), so only steps that run in
+ * order between the calls have to be examined.
  */
 #include "core/trace/partition_priv.h"
 

@@ -1,5 +1,5 @@
-/* What is known of values when a trace is partitioned: of what class they are, what they may lead to, whether memory of tensors can be
- * looked at through them.
+/* What is known about values while a trace is partitioned: their class, what can be reached from them, whether tensor memory can be
+ * read through them.
  */
 #include "core/trace/partition_priv.h"
 

@@ -1,10 +1,10 @@
-/* Which steps need not run in sequence: builds of objects that no running step uses, and changes of such objects.
+/* Decides which steps need not run in sequence: those that build objects that no running step uses, and those that change such objects.
  *
  * A sunk step runs late (at an exit) or never, so it must not depend on anything that may change in between. A step
- * that only stores its operands (a new tuple, list.append) is always free to wait. A step that *reads* an object
- * (tuple(list), list.extend(other)) may wait only while every object it reads is sunk as well (then the exit repeats
- * its history in order) or can never change. Operators flagged PURE are on exact builtin immutables by contract.
- * Objects that guards of later epochs look at exist for real.
+ * that only stores its operands (a new tuple, list.append) can always be sunk. A step that *reads* an object
+ * (tuple(list), list.extend(other)) can be sunk only if every object it reads is sunk as well (then the exit repeats
+ * its history in order) or can never change. Operators flagged PURE only take exact builtin immutables.
+ * Objects that guards of later epochs read are never sunk.
  */
 #include "core/trace/effects.h"
 #include "core/trace/trace_priv.h"

@@ -1,4 +1,4 @@
-/* At which steps a replay stops, as bits, and what constants are, by value: a trace of sixteen thousand steps of which four
+/* Which steps a replay visits, as a bit set, and which values are constants: a trace of sixteen thousand steps of which four
  * thousand run is walked through a few kilobytes instead of a megabyte.
  */
 #include "core/trace/trace_priv.h"

@@ -1,12 +1,12 @@
-/* A trace: what one recording of a call learnt, as data. Written by the recorder (src/py/recorder), read by guard
+/* A trace: everything that one recording of a call found out, as data. Written by the recorder (src/py/recorder), read by guard
  * evaluation (src/py/guardeval), replay (src/py/replay) and the reports. docs/design/trace.md explains the model.
  *
  * A trace is a tree stored flat. `steps` run in index order until RETURN or EXIT. A CHECK or EPOCH that fails
- * goes to its `alt` (first step of a side trace recorded later, always at a higher index), or leaves the program at
+ * continues at its `alt` (first step of a side trace recorded later, always at a higher index), or leaves the trace at
  * its snapshot: the real frames are rebuilt and CPython runs the rest of the call. So does an EXIT, which may have an `alt` too.
  *
- * Everything refers by index: values by kin_vid (0 = no value), Python objects by kin_ref (0 = none; the table
- * is src/py/refs), snapshots by number (0 = none). The core never looks behind a kin_ref.
+ * Everything is referred to by index: values by kin_vid (0 = no value), Python objects by kin_ref (0 = none; the table
+ * is src/py/refs), snapshots by number (0 = none). src/core never looks at the object behind a kin_ref.
  */
 #ifndef KIN_TRACE_TRACE_H
 #define KIN_TRACE_TRACE_H

@@ -1,4 +1,4 @@
-/* The passes of kin_trace_finish, in the order in which they run. Each reads the whole trace and keeps nothing. */
+/* The passes of kin_trace_finish, in the order in which they run. Each reads the whole trace and keeps no state. */
 #ifndef KIN_TRACE_TRACE_PRIV_H
 #define KIN_TRACE_TRACE_PRIV_H
 

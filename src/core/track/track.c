@@ -1,9 +1,9 @@
-/* Watching memory for writes (track.h). Definitions of the kernel's interface are here because headers older than the
- * kernel lack them.
+/* Watches memory for writes (track.h). The kernel's interface is defined here because installed headers may be older than the
+ * kernel.
  *
- * A scan tells which pages were written and protects them again, so what it found is noted at once in every watch that has
- * a part of these pages: in `inner` when the page is all the watch's own, in `edge` when it shares it with others; then
- * contents decide. Nothing is compared while no page is written.
+ * A scan reports which pages were written and protects them again, so its findings are noted at once in every watch that has
+ * a part of these pages: in `inner` if the whole page belongs to the watch, in `edge` if it is shared; then
+ * contents are compared. Nothing is compared while no page is written.
  */
 #include "core/track/track.h"
 

@@ -1,17 +1,17 @@
-/* Was this memory written to? Packed weights and everything else computed from a tensor's data are right only as long as
+/* Was this memory written to? Packed weights and everything else computed from a tensor's data are valid only as long as
  * nobody writes to the tensor, and not every write is announced (numpy views, C code, the storage). The kernel knows:
  * pages can be write-protected so that the first write to each is noted without a signal (userfaultfd in asynchronous
- * mode, PAGEMAP_SCAN; Linux 6.7 and later). Small pieces, and the parts of a large one that fill no page of their own, are
+ * mode, PAGEMAP_SCAN; Linux 6.7 and later). Small pieces, and the parts of a large one that do not fill a page, are
  * compared with a copy.
  *
  *     kin_track *t = kin_track_new(&why);                  NULL: not on this system
  *     kin_write_watch *w = kin_watch_new(t, data, bytes);        NULL: this memory cannot be watched
  *     ... compute something from data ...
- *     if (kin_watch_changed(w)) ... compute it again, from data as it is from now on
+ *     if (kin_watch_changed(w)) ... compute it again, from the current data
  *
- * A change is reported to every watch once, whoever asked first. Asking makes the next write count again, *before* the
+ * A change is reported to every watch once, whoever asked first. Asking re-arms the watch *before* the
  * caller reads the data, so no write is lost. Watches do not keep memory alive, and may be asked only while there is
- * memory at their address: when it went away and other memory came in its place, that is a change. After fork()
+ * memory at their address; if it was released and other memory is there now, that is a change. After fork()
  * everything counts as changed in the child.
  * Memory that other processes can write to (shared mappings, files) is refused.
  */

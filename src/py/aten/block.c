@@ -1,7 +1,7 @@
 /* Tensors over blocks (block.h). torch's C ABI makes tensors over foreign memory only with storages that cannot be resized. So
- * an empty tensor is made, whose storage is as any other, and the storage's words are set: data, who frees it, what is passed
- * to that, how many bytes. Where these words lie is found by comparing storages whose answers are known, and tried out before
- * it is used; where anything differs nothing is ever set.
+ * an empty tensor is made, whose storage is an ordinary one, and the words of that storage are replaced: data, deleter, context
+ * and size. The positions of these words are found by comparing storages with known contents, and tried out before
+ * they are used. If anything does not fit, no storage is ever changed.
  */
 #include "py/aten/block.h"
 

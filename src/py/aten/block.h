@@ -1,6 +1,6 @@
-/* Tensors over large blocks that are kept (core/blocks): outputs of compiled graphs. To everybody they are tensors as torch makes
- * them: their storage can be resized, shared, moved; when it lets go of its memory, whenever and in whichever thread, the
- * block comes back.
+/* Tensors over large blocks that are kept for reuse (core/blocks): outputs of compiled graphs. They behave like any tensor of torch's:
+ * their storage can be resized, shared and moved. When the storage releases its memory, at any time and in any thread, the
+ * block is returned.
  */
 #ifndef KIN_PY_ATEN_BLOCK_H
 #define KIN_PY_ATEN_BLOCK_H

@@ -1,5 +1,5 @@
-/* Making tensors (make.h). Symbols are found with dlsym; where a tensor keeps its storage is found by comparing with
- * torch's own answer, and checked, as tensor.c does for the rest.
+/* Creates tensors (make.h). Symbols are found with dlsym. Where a tensor keeps its storage is found by comparing with
+ * torch's own answers, and checked, as tensor.c does for the rest.
  */
 #include "py/aten/make.h"
 

@@ -1,4 +1,4 @@
-/* Tensors made and taken apart through PyTorch's C ABI: what capture and launching need beyond metadata. */
+/* Creates and takes apart tensors through PyTorch's C ABI: what capture and launching need beyond metadata. */
 #ifndef KIN_PY_ATEN_MAKE_H
 #define KIN_PY_ATEN_MAKE_H
 

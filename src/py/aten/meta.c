@@ -1,4 +1,4 @@
-/* Records of tensor metadata: made, compared, described in words. */
+/* Records of tensor metadata: created, compared, described as text. */
 #include "py/aten/make.h"
 #include "py/aten/tensor.h"
 #include "py/aten/tensor_priv.h"

@@ -1,4 +1,4 @@
-/* Asks torch's thread-local stacks of modes (modes.h) through its C++ functions, a few nanoseconds each. */
+/* Reads torch's thread-local stacks of modes (modes.h) through its C++ functions, in a few nanoseconds each. */
 #include "py/compat/heap.h"
 #include "py/aten/modes.h"
 

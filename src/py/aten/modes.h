@@ -1,5 +1,5 @@
-/* Torch-function and dispatch modes of this thread: they see every torch call and may run any Python code in its place,
- * so neither recording nor replay goes on under one. Nor under torch.jit.trace, which has to see each call too.
+/* Torch-function and dispatch modes of this thread. They see every torch call and may run any Python code in its place,
+ * so neither recording nor replay continues under one. The same holds for torch.jit.trace, which has to see each call.
  */
 #ifndef KIN_PY_MODES_H
 #define KIN_PY_MODES_H

@@ -1,5 +1,5 @@
-/* Rows in torch.profiler (profiler.h). PyTorch's Python side keeps a global that says whether a profiler is on; its module's
- * dict has a version, which changes with every store, so that a hit asks for the global only when something was stored.
+/* torch.profiler rows (profiler.h). A global of PyTorch's Python side says whether a profiler is on. Its module's
+ * dict has a version that changes with every store, so a hit reads the global only after something was stored.
  */
 #include "py/aten/profiler.h"
 

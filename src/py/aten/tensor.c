@@ -1,9 +1,9 @@
 /* Tensor metadata through PyTorch's C ABI.
  *
- * A Tensor object holds a `TensorImpl *`; the address of that word serves as the C ABI's tensor handle. Where the
- * word lies differs between builds, so it is found at start by comparing with `tensor._cdata`, as is the dispatch
- * key set inside the TensorImpl (no getter exists for it; it is compared with what torch says about tensors whose
- * key sets differ). Everything found is checked against torch's own answers before it is believed.
+ * A Tensor object holds a `TensorImpl *`; the address of that word serves as the C ABI's tensor handle. The position of the
+ * word differs between builds, so it is found at start by comparing with `tensor._cdata`. So is the dispatch
+ * key set inside the TensorImpl, which has no getter: it is compared with what torch says about tensors whose
+ * key sets differ. Everything found is checked against torch's own answers before it is used.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* RTLD_NOLOAD */

@@ -1,4 +1,4 @@
-/* Tensors seen through PyTorch's C ABI: type tests and metadata, without running Python.
+/* Tensors through PyTorch's C ABI: type tests and metadata, without running Python.
  * The library is found with dlopen(RTLD_NOLOAD) after `import torch`; nothing here links to it.
  */
 #ifndef KIN_PY_TENSOR_H

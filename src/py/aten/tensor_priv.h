@@ -1,4 +1,4 @@
-/* Private to src/py/aten: how a Tensor object is taken apart. */
+/* Private to src/py/aten: the layout of a Tensor object. */
 #ifndef KIN_PY_TENSOR_PRIV_H
 #define KIN_PY_TENSOR_PRIV_H
 

@@ -1,5 +1,5 @@
-/* PyTorch's threads (threads.h). torch_parallel_for is part of its C interface from torch 2.10 on. Before, at::parallel_for is inline
- * code over OpenMP; the same is done here, with the OpenMP library that torch itself was linked with, so that there is one set of threads.
+/* PyTorch's thread pool (threads.h). torch_parallel_for is part of its C interface from torch 2.10 on. Before that, at::parallel_for is inline
+ * code over OpenMP; here the same is done with the OpenMP library that torch itself was linked with, so that there is only one thread pool.
  */
 #include "py/aten/threads.h"
 

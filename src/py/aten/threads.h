@@ -1,4 +1,4 @@
-/* PyTorch's threads, for code that does not touch Python. */
+/* PyTorch's thread pool, for code that does not touch Python. */
 #ifndef KIN_ATEN_THREADS_H
 #define KIN_ATEN_THREADS_H
 

@@ -1,4 +1,4 @@
-/* A handler of warnings as torch's C++ code expects it (warn.h): an object whose first word points to its virtual methods,
+/* A warning handler as torch's C++ code expects it (warn.h): an object whose first word points to its virtual methods,
  * two destructors and `process`, in the order of the platform's C++ ABI.
  */
 #include "py/aten/warn.h"

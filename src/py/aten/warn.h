@@ -1,4 +1,4 @@
-/* Noticing that an operator of torch warns. Operators called without torch's bindings would print their warnings. */
+/* Detects warnings of torch operators. Operators called without torch's Python bindings would print their warnings. */
 #ifndef KIN_PY_WARN_H
 #define KIN_PY_WARN_H
 

@@ -1,4 +1,4 @@
-/* Custom backends (custom.h): the meeting of subgraphs (py/replay/subgraphs.h), dumps and kintsugi._launch. */
+/* Custom backends (custom.h): connects subgraphs (py/replay/subgraphs.h), dumps and kintsugi._launch. */
 #include "py/backend/custom.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* Hands the graphs of an entry to the custom backend of its compiled function. */
+/* Hands an entry's graphs to the custom backend of its compiled function. */
 #ifndef KIN_PY_BACKEND_CUSTOM_H
 #define KIN_PY_BACKEND_CUSTOM_H
 

@@ -1,4 +1,4 @@
-/* Launching what custom backends made (backend.h). */
+/* Runs the callables that custom backends returned (launcher.h). */
 #include "py/backend/launcher.h"
 
 #include <stdlib.h>

@@ -1,7 +1,7 @@
-/* Graphs launched through a callable that a custom backend made (custom.c gives them to it).
+/* Runs a graph through the callable that a custom backend returned for it (custom.c hands the graph over).
  *
- * A plain subgraph is launched as it is. One with tests of what its calls give, or with other steps between them, is launched only on
- * inputs for which capture has shown that nothing in it depends on data: for each kind of inputs once.
+ * A plain subgraph always runs that way. One with checks of its calls' results, or with other steps between its calls, does so only for
+ * inputs for which a capture has shown, once per kind of inputs, that nothing in it depends on data.
  */
 #ifndef KIN_PY_BACKEND_LAUNCHER_H
 #define KIN_PY_BACKEND_LAUNCHER_H

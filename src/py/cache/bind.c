@@ -1,5 +1,5 @@
-/* Argument binding (bind.h). Order of the tests follows the language reference; every doubtful case, such as a
- * keyword that is not an exact str, is left to CPython by making no plan.
+/* Argument binding (bind.h). The order of the tests follows the language reference. Every doubtful case, such as a
+ * keyword that is not an exact str, gets no plan and is left to CPython.
  */
 #include "py/cache/bind.h"
 

@@ -1,13 +1,13 @@
 /* Binding of call arguments to parameters, as CPython does it before a frame starts.
  *
- * What goes where depends only on the code object and the *shape* of the call (how many positional arguments, which
- * keyword names), so it is worked out once as a plan:
+ * Which argument goes to which parameter depends only on the code object and the *shape* of the call (how many positional arguments, which
+ * keyword names), so it is computed once, as a plan:
  *
  *     if (kin_bind_plan_make(code, nargs, kwnames, &plan) == KIN_OK && kin_bind_fits(plan, &call))
  *         value = kin_bind_value(plan, &call, i);
  *
  * A call that CPython would refuse has no plan; the caller then calls the function, so that CPython raises its own
- * error. Defaults may change between calls: kin_bind_fits asks whether those that are needed exist now.
+ * error. Defaults may change between calls: kin_bind_fits tests whether those that are needed exist now.
  */
 #ifndef KIN_PY_CACHE_BIND_H
 #define KIN_PY_CACHE_BIND_H

@@ -1,4 +1,4 @@
-/* The Entry type: ownership of a kin_entry, what dispatch needs to know of its trace, and its numbers. */
+/* The Entry type: owns a kin_entry, and holds what dispatch needs to know about its trace, and its counters. */
 #include "py/cache/entry_object.h"
 
 #include <stddef.h>

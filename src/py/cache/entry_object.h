@@ -1,5 +1,5 @@
-/* The Python object that owns one kin_entry. Caches, reports and running replays hold references to it, so that a
- * entry dropped by reset() in the middle of its own replay lives until that replay is over.
+/* The Python object that owns one kin_entry. Caches, reports and running replays hold references to it, so an
+ * entry dropped by reset() in the middle of its own replay lives until that replay ends.
  */
 #ifndef KIN_PY_CACHE_ENTRY_OBJECT_H
 #define KIN_PY_CACHE_ENTRY_OBJECT_H

@@ -1,5 +1,5 @@
-/* Runs a subgraph's steps on fake tensors (capture.h) and leaves no trace of it: the mode is taken off again, inference mode is
- * as before, and warnings that the program has seen already are not shown again.
+/* Runs a subgraph's steps on fake tensors (capture.h) and restores everything afterwards: dispatch modes, inference mode,
+ * and the record of warnings that the program has already shown.
  */
 #include <stdlib.h>
 

@@ -1,8 +1,8 @@
-/* Capture: what a subgraph's steps ask of ATen, found by running them once on fake tensors for its tensors.
+/* Capture: finds the ATen calls that a subgraph's steps make, by running them once on fake tensors.
  *
- * A fake tensor looks like a CPU tensor and has no data. What an operator that reaches the dispatch mode (mode.c) returns is told by a
- * rule (core/shape), or learned by calling it on meta tensors of the fake tensors on the meta device. Nothing of the program is touched: steps
- * run on slots of their own, with fake tensors for all tensors, and an operator that needs data fails.
+ * A fake tensor looks like a CPU tensor and has no data. What an operator that reaches the dispatch mode (mode.c) returns follows from a
+ * shape rule (core/shape), or from calling it on meta tensors with the same sizes. Nothing of the program is touched: steps
+ * run on slots of their own, with fake tensors in place of all tensors, and an operator that needs data fails.
  */
 #ifndef KIN_PY_CAPTURE_H
 #define KIN_PY_CAPTURE_H

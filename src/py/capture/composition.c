@@ -1,5 +1,5 @@
-/* Operators in terms of smaller ones (kintsugi/_compose.py): what a graph can fuse takes the place of one large call. With gradients the
- * operator itself is kept beside them: where torch goes over the captured operators again, its own autograd goes back from that.
+/* Decomposes operators (kintsugi/_compose.py), so that a graph can fuse the parts of what would be one large call. With gradients, the
+ * original operator is kept beside its parts: if torch has to run the captured operators again, its own autograd formula is used.
  */
 #include "py/capture/capture_priv.h"
 #include "py/compat/imports.h"

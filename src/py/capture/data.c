@@ -1,5 +1,5 @@
-/* Calls that need data, while something is to be shown of a graph that is not compiled from the capture (KIN_CAPTURE_DATA): they run on
- * tensors of ones, outside of the dispatch mode, and fake tensors are put in the place of what they give.
+/* Calls that need data, in a capture that is only to prove something about a graph and is not compiled (KIN_CAPTURE_DATA): they run on
+ * tensors of ones, outside of the dispatch mode, and fake tensors take the place of their results.
  */
 #include "py/capture/capture_priv.h"
 #include "py/refs/sequence.h"

@@ -1,4 +1,4 @@
-/* Fake tensors (capture.h): a subclass of torch.Tensor whose instances say they are on the CPU and have no
+/* Fake tensors (capture.h): a subclass of torch.Tensor whose instances claim to be on the CPU and have no
  * storage. Each keeps its number in the capture in a slot of its class.
  */
 #include <Python.h>

@@ -1,9 +1,9 @@
-/* Backward of what a subgraph's steps asked of ATen: torch's own autograd goes back from the results, on fake tensors for what comes back
- * (*tangents*), and the mode (mode.c) notes the operators that it calls. So every operator is differentiated as torch does it, and
+/* Captures backward: after a subgraph's steps ran on fake tensors, torch's own autograd runs backward from their results, with fake tensors for the incoming
+ * gradients (*tangents*), and the dispatch mode (mode.c) records the operators that it calls. So every operator is differentiated exactly as torch does it, and
  * forward and backward are one graph.
  *
- * Of results that share memory only the tensor that it was made for belongs to the node; torch makes the others from it, and those that
- * look at memory of an input from the input.
+ * If results share memory, only the tensor that the memory was made for is an output of the autograd node; torch derives the others from it, and
+ * views of an input from the input.
  */
 #include "core/aten/order.h"
 #include "py/capture/capture_priv.h"

@@ -1,5 +1,5 @@
-/* The dispatch mode of a capture: a heap type whose __torch_dispatch__ notes each operator in the graph and learns what
- * it returns: from a rule (core/shape), or by calling it on the meta tensors of its arguments. torch takes the mode off while the
+/* The dispatch mode of a capture: a heap type whose __torch_dispatch__ records each operator in the graph and finds out what
+ * it returns: from a shape rule (core/shape), or by calling it on meta tensors. torch takes the mode off its stack while the
  * method runs.
  */
 #include <stddef.h>

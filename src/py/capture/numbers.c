@@ -1,4 +1,4 @@
-/* Numbers among the inputs of a capture, found among the arguments of its operators (core/aten/numbers.c). */
+/* Finds the input numbers of a capture among the arguments of its operators (core/aten/numbers.c). */
 #include <string.h>
 
 #include "py/capture/capture.h"

@@ -1,7 +1,7 @@
-/* Steps that repeat (capture.h). A model calls the same functions on tensors of the same sizes again and again, layer by layer. What a function of torch asks
- * of ATen follows from the function, from what its operands are as tensors and from the other arguments; so what the first of equal calls was found to ask is
- * copied for the others, with their operands in place of its own, and torch is not asked again. Left to torch: calls that write, draw
- * random numbers, have gradients, run under autocast (which remembers what it has cast) or give what no shape rule foresees.
+/* Repeated steps (capture.h). A model calls the same functions on tensors of the same sizes layer by layer. Which ATen calls a torch function makes
+ * follows from the function, the metadata of its operands and its other arguments. So only the first of equal calls goes through torch; for the others
+ * its ATen calls are copied, with their operands in place of its own. Not copied: calls that write, draw random numbers, have gradients, run under
+ * autocast (which caches what it has cast), or return something that no shape rule predicts.
  */
 #include <stdio.h>
 

@@ -1,6 +1,7 @@
-/* Which results of a joint graph may be gone back from one after the other, and which the way back from one comes by. Eager's nodes are many: going back frees
- * what the nodes on the way have saved, and only a result that needs one of these cannot be gone back from any more; and where it comes by another result, that
- * one's hooks are called. The compiled graph is one node; it has to know. */
+/* Which results of a joint graph can be differentiated one after another, and through which other results backward passes on its way. Eager has many
+ * autograd nodes: backward frees what the nodes on its way have saved, so another result can no longer be differentiated only if it needs one of these;
+ * and where backward passes through another result, that one's hooks run. The compiled graph is a single node, which has to know all this.
+ */
 #include "py/capture/capture_priv.h"
 
 #include <string.h>

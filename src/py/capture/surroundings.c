@@ -1,4 +1,4 @@
-/* What a capture changes around the steps that it runs, and puts back: dispatch modes, inference mode, how warnings are shown.
+/* What a capture changes around the steps that it runs, and restores: dispatch modes, inference mode, how warnings are shown.
  */
 #include "py/capture/capture_priv.h"
 #include "py/compat/imports.h"

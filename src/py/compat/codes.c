@@ -1,5 +1,5 @@
-/* Decoded code objects live in the code objects themselves ("extra" data), which free them when they die: programs that
- * make functions all the time leave nothing behind. */
+/* Decoded code objects live in the code objects themselves ("extra" data), which free them when they are deallocated. So programs that
+ * keep creating functions leak nothing. */
 #include "py/compat/codes.h"
 
 #include "py/compat/extra.h"

@@ -1,4 +1,4 @@
-/* Data that extensions keep in code objects, under the names of the running version. */
+/* The API for data that extensions keep in code objects, under its names in the running version. */
 #ifndef KIN_PY_EXTRA_H
 #define KIN_PY_EXTRA_H
 

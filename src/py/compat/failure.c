@@ -1,4 +1,4 @@
-/* Failures of our own: an exception class that nobody else raises (failure.h). */
+/* Internal failures: an exception class that nobody else raises (failure.h). */
 #include "py/compat/failure.h"
 
 #include <stdarg.h>

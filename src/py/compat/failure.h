@@ -1,9 +1,9 @@
-/* Failures of our own (a program that is not well formed, not an error of the program's or missing memory).
+/* Internal failures (a trace that is not well formed, as opposed to an error of the user's program or lack of memory).
  *
- * They are raised as a class of their own. Replay meets one by going on in CPython where the failing step has a
- * snapshot; where it has none and nothing visible has happened yet, the whole call runs eagerly. What is left: a
+ * They are raised as a class of their own. When a replay meets one, it continues in CPython if the failing step has a
+ * snapshot. If it has none and nothing visible has happened yet, the whole call runs eagerly. What remains: a
  * step without a snapshot fails after visible effects, or a frame cannot be built then. Such a call can neither be
- * continued nor begun again, and the error (a SystemError) is raised.
+ * continued nor restarted, and the error (a SystemError) is raised.
  */
 #ifndef KIN_PY_FAILURE_H
 #define KIN_PY_FAILURE_H

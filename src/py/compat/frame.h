@@ -1,8 +1,8 @@
-/* Real CPython frames made by us: for side exits (CPython runs the rest of a call) and for steps that can observe
- * frames. The frame lives in memory of our own, not on the interpreter's data stack; it is linked as the thread's
+/* Real CPython frames that we create: for side exits (CPython runs the rest of a call) and for steps that can observe
+ * frames. Such a frame lies in our own memory, not on the interpreter's data stack. It is linked as the thread's
  * current frame while it must be visible, and handed to _PyEval_EvalFrameDefault to continue.
  *
- * Version differences live in frame_<version>.c; nothing above this header knows the layout.
+ * Nothing above this header knows the layout of a frame, which differs between versions (frame_layout.h, frame_eval.c).
  */
 #ifndef KIN_PY_FRAME_H
 #define KIN_PY_FRAME_H

@@ -1,9 +1,9 @@
-/* Running a frame of ours to its end in CPython.
+/* Lets CPython run one of our frames to its end.
  *
  * 3.11 evaluates a frame wherever it lies. From 3.12 on the evaluator clears and pops the frame that it was given, which must
- * therefore be the topmost one of the thread's data stack. Only a call puts a frame there. So the frame's function is called
- * with placeholders for its arguments and an evaluation function (PEP 523) that is in place for just this call; it moves our
- * frame's contents into the frame that CPython has made, and evaluates that from our instruction on.
+ * therefore be the topmost one on the thread's data stack, and only a call puts a frame there. So the frame's function is called
+ * with placeholders for its arguments and an evaluation function (PEP 523) that is installed for just this call; it moves our
+ * frame's contents into the frame that CPython created, and evaluates that from our instruction on.
  */
 #define Py_BUILD_CORE 1
 #include "py/compat/frame.h"

@@ -1,5 +1,5 @@
-/* Frames of CPython 3.11 to 3.14: a struct with localsplus and stack behind it, linked from the thread's innermost frame
- * inwards. Ours lie in their own memory; their owner field says "thread", so frame objects and the collector treat them like
+/* Frames of CPython 3.11 to 3.14: a struct followed by localsplus and stack, linked from the thread's innermost frame
+ * outwards. Ours lie in their own memory; their owner field says "thread", so frame objects and the garbage collector treat them like
  * frames on the data stack. frame_eval.c runs them.
  */
 #define Py_BUILD_CORE 1

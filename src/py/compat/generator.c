@@ -1,5 +1,5 @@
-/* Generators hold their frame in themselves, behind a byte that says how far they are. A suspended one stands at its YIELD_VALUE
- * and is resumed at the instruction behind it with the sent value pushed.
+/* A generator contains its frame, after a byte that holds its state. A suspended one stands at its YIELD_VALUE
+ * and is resumed at the following instruction with the sent value pushed.
  */
 #define Py_BUILD_CORE 1
 #include "py/compat/generator.h"

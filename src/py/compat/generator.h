@@ -1,4 +1,4 @@
-/* Generator objects from the inside: the frame they hold, and putting one into a state it has not run to. */
+/* The internals of generator objects: the frame inside, and putting a generator into a state that it has not run to. */
 #ifndef KIN_PY_GENERATOR_H
 #define KIN_PY_GENERATOR_H
 

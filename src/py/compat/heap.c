@@ -1,7 +1,7 @@
 /* Raw views of CPython's heap (3.11 to 3.14, default builds). See heap.h.
  *
- * The table walk follows the layout documented in pycore_dict.h; it exists because the public lookups may call a
- * user's __eq__ and may set an exception, and because the fast guard array needs the address of an entry.
+ * The table walk follows the layout documented in pycore_dict.h. The public lookups cannot be used: they may call a
+ * user's __eq__ and set an exception, and the fast guard array needs the address of an entry.
  */
 #define Py_BUILD_CORE 1
 #include "py/compat/heap.h"

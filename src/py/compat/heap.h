@@ -1,7 +1,7 @@
 /* Raw views of CPython's heap: dicts, inline instance values, instance dict pointers, at the level of words.
  *
- * Nothing here runs Python code or touches the pending exception; only what is asked once allocates. All pointers are borrowed. The words
- * (`kin_word`) are what the fast guard array compares: while all of them hold, what the function said still holds,
+ * Nothing here runs Python code or touches the pending exception; only functions that are called once allocate. All pointers are borrowed. The words
+ * (`kin_word`) are what the fast guard array compares: as long as all of them hold, what the function returned is still true,
  * provided that the object it was asked about is still alive.
  */
 #ifndef KIN_PY_HEAP_H

@@ -1,4 +1,4 @@
-/* What modules of Python hold, by name: kin_import("torch", "ops.mkldnn"). */
+/* Attributes of Python modules, by name: kin_import("torch", "ops.mkldnn"). */
 #ifndef KIN_PY_COMPAT_IMPORTS_H
 #define KIN_PY_COMPAT_IMPORTS_H
 

@@ -1,4 +1,4 @@
-/* Asked of live objects once, and kept for the life of the process: that needs no name, so it holds for every version. */
+/* The answers are found once, by examining live objects, and kept for the life of the process. That needs no private name, so it works in every version. */
 #define Py_BUILD_CORE 1
 #include "py/compat/kinds.h"
 

@@ -1,4 +1,4 @@
-/* What an object is, where CPython knows it under a name that some version keeps to itself. */
+/* Recognises objects whose type has a private name in some CPython version. */
 #ifndef KIN_PY_KINDS_H
 #define KIN_PY_KINDS_H
 

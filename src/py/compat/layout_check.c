@@ -1,6 +1,6 @@
-/* One binary serves all micro releases of a minor version, whose internal structures have changed before. From 3.13 on the runtime
- * holds a table of its own offsets; on all versions the running frame is read through our layout and compared with what the public
- * functions answer.
+/* One binary serves all micro releases of a minor version, and internal structures have changed between such releases. From 3.13 on the runtime
+ * holds a table of its own offsets. On all versions, the running frame is read through our layout and compared with the answers of the public
+ * functions.
  */
 #define Py_BUILD_CORE 1
 #include "py/compat/layout_check.h"

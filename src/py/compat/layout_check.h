@@ -1,4 +1,4 @@
-/* Does the interpreter that loads the extension keep frames where the headers that it was built with say? */
+/* Does the interpreter that loads the extension lay out frames as the headers it was built with say? */
 #ifndef KIN_PY_LAYOUT_CHECK_H
 #define KIN_PY_LAYOUT_CHECK_H
 

@@ -1,4 +1,4 @@
-/* How many Python frames this thread may still open, under whatever name the running version keeps the number. */
+/* How many more Python frames this thread may open, whatever the running version calls that number. */
 #ifndef KIN_PY_RECURSION_H
 #define KIN_PY_RECURSION_H
 

@@ -1,4 +1,4 @@
-/* Handlers run in the main thread only (signals.h): which one that is, is a number in the runtime. While it names no thread, tripped
+/* Python signal handlers run in the main thread only (signals.h); a number in the runtime says which thread that is. While it names no thread, pending
  * signals are kept, and the evaluator asks again as soon as it may.
  */
 #define Py_BUILD_CORE 1

@@ -1,7 +1,7 @@
-/* Python handlers of signals wait while code of our own runs Python functions that the program did not call (asking PyTorch about an
- * operator, say). What such a handler raises would be taken for an error of ours there and forgotten, and Ctrl-C with it.
+/* Delays Python signal handlers while our own code runs Python functions that the program did not call (asking PyTorch about an
+ * operator, say). An exception from a handler would be taken for an internal error there and dropped, Ctrl-C included.
  *
- * To the program it looks like a C function that takes a while: handlers run when it is over.
+ * To the program this looks like a C function that takes a while: handlers run when it returns.
  */
 #ifndef KIN_PY_SIGNALS_H
 #define KIN_PY_SIGNALS_H

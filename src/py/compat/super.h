@@ -1,4 +1,4 @@
-/* Super objects made from their parts. */
+/* Creates super objects from their parts. */
 #ifndef KIN_PY_SUPER_H
 #define KIN_PY_SUPER_H
 

@@ -1,4 +1,4 @@
-/* Between the files of this folder. */
+/* Private to src/py/driver: what record.c and side.c share. */
 #ifndef KIN_PY_DRIVER_DRIVER_PRIV_H
 #define KIN_PY_DRIVER_DRIVER_PRIV_H
 

@@ -1,5 +1,5 @@
-/* The recording driver: runs the call under the watcher, keeps symbolic frames in step with the real ones, and turns
- * what the rules wrote into a finished entry.
+/* The recording driver: runs the call under the watcher, keeps symbolic frames in step with the real ones, calls the rule of each
+ * instruction, and turns what the rules wrote into a finished entry.
  */
 #include "core/base/clock.h"
 #include "core/diag/breaks.h"

@@ -1,8 +1,8 @@
-/* Recording what CPython does after an exit, as a new side trace of the same trace: the rebuilt frames get symbolic frames
- * whose slots are the snapshot's values, and watching goes on from there.
+/* Records what CPython does after an exit, as a side trace of the same trace. The rebuilt frames get symbolic frames whose slots are the
+ * snapshot's values, and recording continues from there.
  *
- * The side trace starts in a new epoch, so nothing is assumed about the heap. What was known of virtual objects is not
- * carried over: they are ordinary objects here, read by path.
+ * The side trace starts in a new epoch, so it assumes nothing about the heap. What was known about virtual objects is not
+ * carried over: here they are ordinary objects, read by path.
  */
 #include "core/diag/breaks.h"
 #include "py/compat/frame.h"

@@ -1,4 +1,4 @@
-/* Making and freeing an entry, with what other folders attached to it. */
+/* Creates and frees entries, including what other folders attached to them. */
 #include "py/entry/entry.h"
 
 kin_entry *

@@ -1,8 +1,8 @@
-/* The cache entry of a compiled function: a trace, the objects it names, its guard program, its compiled subgraphs and
+/* A cache entry of a compiled function: a trace, the objects it refers to, its guard program, its compiled subgraphs and
  * its counters. Owned by the function's cache; never freed while `running` > 0.
  *
- * The folder lies below those that work on entries: guard evaluation, replay and the backends attach what they made, together
- * with the function that frees it.
+ * This folder lies below the folders that work on entries: guard evaluation, replay and the backends attach their own data,
+ * each with a function that frees it.
  */
 #ifndef KIN_PY_ENTRY_ENTRY_H
 #define KIN_PY_ENTRY_ENTRY_H

@@ -1,9 +1,9 @@
-/* What classes contain, noted and compared (class_same.h).
+/* Records and compares the contents of classes (class_same.h).
  *
- * Each class of an MRO has a record of its own dict: names, and what was under them. Values are told apart by address, so a record must
- * not take a new object at an old address for the old one: what can be weakly referenced is, builtin immutables are kept alive, and
- * descriptors without weak references are taken apart. The contents of a class are a number that no other contents ever have; a
- * class with its bases is the row of these numbers along its MRO. A class that holds a value of any other kind has no number.
+ * Each class of an MRO has a record of its own dict: names, and the values under them. Values are compared by address, so a record must
+ * not confuse a new object at an old address with the old one: it holds weak references where possible, keeps builtin immutables alive, and
+ * looks inside descriptors that have no weak references. Contents get a number that no other contents ever get; a
+ * class with its bases is the list of these numbers along its MRO. A class that holds a value of any other kind has no number.
  */
 #include "py/guardeval/class_same.h"
 

@@ -1,8 +1,8 @@
-/* Does a class still say what it said when it had an earlier version tag?
+/* Does a class still have the contents that it had under an earlier version tag?
  *
- * A tag changes with every store to the class or to one of its bases, even when the store is undone: torch.fx, and with it every
- * backend that traces, replaces `Module.__call__` for a while, and all classes of modules get new tags. So when a class is first relied
- * upon its contents are noted; where a tag differs later they are compared.
+ * A tag changes with every store to the class or to one of its bases, even if the store is undone: torch.fx, and so every
+ * backend that traces with it, replaces `Module.__call__` for a while, and all module classes get new tags. So the contents of a class are
+ * recorded when it is first relied on, and compared when its tag has changed.
  */
 #ifndef KIN_PY_CLASS_SAME_H
 #define KIN_PY_CLASS_SAME_H

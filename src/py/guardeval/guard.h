@@ -1,7 +1,7 @@
-/* Guard evaluation: the facts of one epoch against live objects.
+/* Guard evaluation: tests the facts of one epoch on live objects.
  *
  * Runs no Python code, allocates nothing, sets no exception and clears none. Values are read from the
- * root down, so that nothing is dereferenced before the fact that makes it valid has held.
+ * roots down, so nothing is dereferenced before the fact that makes it valid has been tested.
  */
 #ifndef KIN_PY_GUARD_H
 #define KIN_PY_GUARD_H

@@ -1,13 +1,13 @@
-/* Making a fast array: which 8-byte words of the heap, as they are now, imply that an epoch's facts hold.
+/* Builds a fast array: 8-byte words of the heap whose present contents imply that an epoch's facts hold.
  *
- * A value is *pinned* when the words before it prove that it is the object seen while arming:
- *   SAME  the very same object: it is reached through a dict or class whose version word matches (it has been
+ * A value is *pinned* if the words before it prove that it is the object seen while building:
+ *   SAME  the very same object: it is reached through a dict or class whose version word matches (so it has been
  *         held there all the time), or it is a constant. Immutable contents need no further test.
  *   ADDR  the word that holds the pointer is unchanged. Another object may have taken that address, so
- *         everything asked about it must again be words of the object (or explicit operations).
+ *         everything assumed about it must again be words of the object (or explicit operations).
  * Roots are the arguments, and in later epochs what older slots hold: owned, so alive, and compared by address.
- * A pinned value's words come after the words that pin it, so no word is read before its memory is known to be
- * there. Before a field of a type is read, the type word is compared, unless the place can hold that layout only.
+ * A pinned value's words come after the words that pin it, so no word is read before its memory is known to exist.
+ * Before a field of a type is read, the type word is compared, unless only that layout can be in this place.
  * What is not worth a word, or changes all the time, stays an explicit operation on the live value.
  */
 #include "py/guardeval/guard_arm.h"

@@ -1,4 +1,4 @@
-/* Making a fast array (see guard_arm.c). Shared by guard_arm.c, guard_arm_fact.c and guard_fast.c only. */
+/* Building a fast array (guard_arm.c). Shared only by guard_arm.c, guard_arm_fact.c and guard_fast.c. */
 #ifndef KIN_PY_GUARD_ARM_H
 #define KIN_PY_GUARD_ARM_H
 

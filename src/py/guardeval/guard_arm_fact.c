@@ -1,4 +1,4 @@
-/* Facts as words. Each function gets a pinned value about which the fact holds at this moment. */
+/* Translates facts into words of a fast array. Each function gets a pinned value for which the fact holds now. */
 #include "py/guardeval/guard_arm.h"
 #include <stddef.h>
 

@@ -1,7 +1,7 @@
-/* Building the explicit guard programs from a trace.
+/* Builds the explicit guard programs of a trace.
  *
  * All SRC values of an epoch are loaded, used or not: that a path could be read is itself something the recording
- * relied on. Facts stand behind the load of the value they test; facts about two values behind the later one.
+ * relied on. A fact follows the load of the value that it tests; a fact about two values follows the later one.
  */
 #include "py/guardeval/guard_priv.h"
 

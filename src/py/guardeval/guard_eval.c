@@ -1,7 +1,7 @@
-/* Evaluating an epoch: ambient state, then the fast array, then the explicit program.
+/* Evaluates the guards of an epoch: ambient state, then the fast array, then the explicit program.
  *
- * Between reading a value and taking a reference to it nothing runs that could free it: the calls of CALL_IS facts
- * come first, and everything after them is plain memory reads.
+ * Nothing that could free a value runs between reading it and taking a reference to it: the calls of CALL_IS facts
+ * come first, and everything after them only reads memory.
  */
 #include "py/guardeval/guard_priv.h"
 

@@ -1,5 +1,5 @@
-/* Exact comparison of builtin immutables: by type pointer and bits, never by ==, so that 1 and True, 0.0 and -0.0,
- * two NaNs with the same bits are told apart or taken as equal as the program would notice. Runs no user code.
+/* Exact comparison of builtin immutables: by type pointer and bits, never by ==. So 1 and True differ, and 0.0 and -0.0; two
+ * NaNs with the same bits are equal. Runs no user code.
  */
 #include "py/guardeval/guard_priv.h"
 #include "py/aten/sizes.h"

@@ -1,8 +1,8 @@
-/* The fast arrays of an epoch: trying them, choosing which to make again, giving up what always changes.
+/* The fast arrays of an epoch: trying them, choosing which one to rebuild, and giving up words that always change.
  *
- * An array belongs to one set of root objects (several modules may share one entry, each then has its own). A word
- * that differs says nothing yet: the explicit program decides, and if it passes the array is made again.
- * A word that differs on call after call costs more than it saves: its site is given up.
+ * An array belongs to one set of root objects (if several modules share an entry, each has its own). A word
+ * that differs proves nothing yet: the explicit program decides, and if it passes, the array is rebuilt.
+ * A word that differs in call after call costs more than it saves, so it is given up.
  */
 #include "py/guardeval/guard_arm.h"
 

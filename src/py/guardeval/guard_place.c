@@ -1,5 +1,6 @@
-/* Names for values that are the same in each recording of a function: where a value is read from or made. What changed between
- * calls is remembered under them, and later recordings take it as it comes. Two places under one name cost speed only: the recorder then assumes less of both.
+/* Names for values that are the same in every recording of a function: the path by which a value is read, or the instruction that made it. What changed between
+ * calls is remembered under these names, and later recordings do not assume it. If two places share a name, only speed suffers: the recorder then assumes less
+ * about both.
  */
 #include "py/guardeval/guard_place.h"
 

@@ -1,5 +1,5 @@
-/* Names for values that are the same in each recording of a function (guard_place.c): what changed between calls is remembered
- * under them. Not for users' eyes. All functions return a new str, or NULL with an exception.
+/* Names for values that are the same in every recording of a function (guard_place.c). What changed between calls is remembered
+ * under them; users do not see them. All functions return a new str, or NULL with an exception.
  */
 #ifndef KIN_PY_GUARD_PLACE_H
 #define KIN_PY_GUARD_PLACE_H

@@ -1,8 +1,8 @@
-/* What the files of guard evaluation share.
+/* Private to src/py/guardeval.
  *
  * An epoch's explicit program is a list of operations in the order of the values: each value is loaded, then its
- * facts are tested, so that a parent's facts precede its children. It is the meaning of the guard. An epoch has in
- * addition up to KIN_FAST_SETS fast arrays (guard_fast.c), each made from one passing run of the explicit program.
+ * facts are tested, so a parent's facts precede its children. It defines what the guard means. An epoch also has
+ * up to KIN_FAST_SETS fast arrays (guard_fast.c), each built from one passing run of the explicit program.
  */
 #ifndef KIN_PY_GUARD_PRIV_H
 #define KIN_PY_GUARD_PRIV_H

@@ -1,7 +1,7 @@
-/* Reading one path step and testing one fact on live objects, through raw structures only.
+/* Reads one path step and tests one fact on live objects, through raw structures only.
  *
  * Every read checks the exact layout of what it reads from, so a wrong path gives NULL and never a wild pointer. The
- * one exception is MEMBER: a byte offset means nothing without the type, which is why kin_guard_build insists on a
+ * one exception is MEMBER: a byte offset means nothing without the type, so kin_guard_build requires a
  * type fact about the parent.
  */
 #include "py/guardeval/guard_priv.h"

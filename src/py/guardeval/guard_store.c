@@ -1,5 +1,5 @@
-/* May a store of the program be followed by steps that rely on what was known before it? Yes, if it changes one known word
- * of the heap and nothing else: if what is replaced does not take anything with it that runs code when it dies.
+/* May steps that rely on earlier facts follow a store? Yes, if the store changes one known word of the heap and nothing else, that
+ * is, if the replaced value runs no code should it die.
  */
 #include "py/aten/tensor.h"
 #include "py/compat/heap.h"

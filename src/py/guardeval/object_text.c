@@ -1,4 +1,4 @@
-/* Objects in words (guard_place.h). No user code runs: objects are shown by repr only if they are exact builtins. */
+/* Objects as text (guard_place.h). Runs no user code: only exact builtins are shown by repr. */
 #include <string.h>
 
 #include "py/guardeval/guard_place.h"

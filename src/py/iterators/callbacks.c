@@ -1,6 +1,6 @@
-/* C functions that call back: sorted, min and max with a key, functools.reduce; map and filter: lazy.c. The elements must be known and the callback a function that can be inlined; how often,
- * in which order and with what it is called then follows. The calls are a region (region.c): nothing of them can
- * be seen before the end, and an exit leaves before the whole C call.
+/* C functions that call back: sorted, min and max with a key, functools.reduce (map and filter: lazy.c). The elements must be known and the callback
+ * must be a function that can be inlined; how often, in which order and with which arguments it is called then follows. The calls form a region
+ * (region.c): nothing of them can be observed before the end, and an exit leaves before the whole C call.
  */
 #include "py/compat/heap.h"
 #include "py/compat/imports.h"

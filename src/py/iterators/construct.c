@@ -1,11 +1,11 @@
-/* Calls of classes: what type.__call__ does, taken apart into __new__ and __init__.
+/* Calls of classes: what type.__call__ does, as separate calls of __new__ and __init__.
  *
- * Where a C function allocates (object.__new__ and the like), the new object is a virtual one and __init__ is inlined as
- * any other function. A __new__ in Python runs below C code that goes on afterwards, and no exit could say where that C
- * code stands: what __new__ does is a region (region.c), to be done again as a whole; what cannot be makes the call
- * an opaque step. __init__ is behind it and inlined as always.
+ * If a C function allocates (object.__new__ and the like), the new object is a virtual one and __init__ is inlined like
+ * any other function. A __new__ in Python runs below C code that continues afterwards, and no exit could restore the state of that C
+ * code: what __new__ does is a region (region.c), repeated as a whole. If that is not possible, the call is
+ * an opaque step. __init__ comes after the region and is inlined as usual.
  *
- * An object is made by us silently only if nobody sees its birth or death: classes with a finaliser stay opaque.
+ * We create an object silently only if nobody notices its creation or deallocation: classes with a finaliser stay opaque.
  */
 #include "py/compat/heap.h"
 #include "py/iterators/consume.h"

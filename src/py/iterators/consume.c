@@ -1,7 +1,7 @@
-/* Consumers: an instruction whose C code resumes generators or calls back, from its beginning to its end.
+/* Consumers: instructions whose C code resumes generators or calls back, from their beginning to their end.
  *
- * A step of a for loop, an unpacking, or a call of one of a few C functions (consume_rows.c, callbacks.c, iterables.c), of which
- * is known what they do with the items. What runs below it is a region (region.c).
+ * A consumer is an iteration of a for loop, an unpacking, or a call of one of a few C functions (consume_rows.c, callbacks.c, iterables.c) whose
+ * use of the items is known. What runs below it is a region (region.c).
  */
 #include "py/iterators/consume.h"
 #include "py/objects/objects.h"

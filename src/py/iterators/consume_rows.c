@@ -1,4 +1,4 @@
-/* What builtin functions and classes make of the items of a generator: one row each. */
+/* What builtin functions and classes do with the items of a generator: one row each. */
 #include "py/compat/heap.h"
 #include "py/iterators/consume.h"
 #include "py/models/models.h"

@@ -1,11 +1,11 @@
-/* Generators made and consumed inside the recorded call.
+/* Generators created and consumed inside the recorded call.
  *
- * A generator is a virtual object (BUILD_GENERATOR) whose symbolic frame the recorder keeps. It is resumed by a *consumer*
- * (consume.c). Every resumption is reported by the watcher as a call of the generator's frame, every yield as its return.
+ * A generator is a virtual object (BUILD_GENERATOR) whose symbolic frame the recorder keeps. A *consumer* (consume.c) resumes
+ * it. The watcher reports every resumption as a call of the generator's frame, and every yield as its return.
  *
- * GENERATOR_STATE says where a generator is suspended and with what in it, so that an exit, or code that is not
- * watched, finds a real generator in that state. A replay that needs none makes none. A yield inside try or with
- * refuses the region, since closing the generator runs code there.
+ * GENERATOR_STATE says where a generator is suspended and what its frame holds, so that an exit, or code that is not
+ * watched, finds a real generator in that state. A replay that needs none creates none. A yield inside try or with
+ * makes the region fail, since closing the generator would run code there.
  */
 #include "py/compat/generator.h"
 #include "py/compat/kinds.h"

@@ -1,6 +1,6 @@
 /* C functions that are given objects whose __iter__ is Python code: enumerate(module_list), zip(a, module_list),
- * list(thing), and the unpacking of such an object. What __iter__ (and, for a size to start with, __len__) does is a
- * region (region.c); the call is then what the model of the C function makes of the iterators.
+ * list(thing), and the unpacking of such an object. What __iter__ does (and __len__, if it is asked for a size) is a
+ * region (region.c); the call is then modelled on the resulting iterators.
  */
 #include "py/iterators/consume.h"
 #include "py/models/models.h"

@@ -1,4 +1,4 @@
-/* Generators, and C code that iterates or calls back: for the rules. */
+/* Generators, and C code that iterates or calls back, for the rules. */
 #ifndef KIN_PY_ITERATORS_ITERATORS_H
 #define KIN_PY_ITERATORS_ITERATORS_H
 

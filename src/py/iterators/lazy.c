@@ -1,5 +1,5 @@
-/* map, filter, starmap and accumulate, used up at once by a consumer (consume.c), with functions that can be inlined or applied.
- * A map or filter object that others hold besides is consumed as a whole only, so no exit has to find it half used (USE_UP).
+/* map, filter, starmap and accumulate objects that a consumer exhausts at once (consume.c), with functions that can be inlined or applied.
+ * An object that is also held elsewhere is only consumed as a whole, so that no exit finds it half used (USE_UP).
  */
 #include "py/compat/heap.h"
 #include "py/compat/imports.h"

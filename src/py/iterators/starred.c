@@ -1,9 +1,9 @@
 /* Starred operands that C code iterates over: f(*thing) and [*thing, x], where thing is a generator, a map or an object whose
- * __iter__ is Python code. How the items come is what unpacking into names does (consume.c, callbacks.c, iterables.c); here is what
- * becomes of them.
+ * __iter__ is Python code. The items are obtained as in unpacking into names (consume.c, callbacks.c, iterables.c); this file says what
+ * is done with them.
  *
- * A call of a Python function goes on in this function's frame while the instruction is under way. From there on nothing
- * leaves before the instruction any more, so what the call needs is found out while the items are still there to be made again.
+ * A call of a Python function continues in that function's frame while the instruction is not finished. From there on nothing
+ * can leave before the instruction any more, so what the call needs is computed while the items can still be produced again.
  */
 #include "py/iterators/consume.h"
 #include "py/models/models.h"

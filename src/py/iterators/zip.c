@@ -1,8 +1,8 @@
-/* enumerate and zip objects over generators of ours: `for i, p in enumerate(walk())`, `zip(a.parameters(), b.parameters())`.
+/* enumerate and zip objects over generators of the recording: `for i, p in enumerate(walk())`, `zip(a.parameters(), b.parameters())`.
  *
- * Such an object asks its sources one after the other, each time it is asked itself. It is a virtual one (VIRTUAL_ZIP: its
- * sources are generators, and iterators over known items that only it has); asking it is a region (region.c), at whose end
- * the states of its sources are put down and, of an enumerate object, the number it goes on with (ENUMERATE_AT).
+ * Such an object asks its sources one after another each time it is asked for an item. It is a virtual object (VIRTUAL_ZIP: its
+ * sources are generators, and iterators over known items that only it can reach). Asking it is a region (region.c), at whose end
+ * the states of its sources are written, and the counter of an enumerate object (ENUMERATE_AT).
  */
 #include "py/iterators/consume.h"
 

@@ -1,6 +1,6 @@
-/* Kernels compiled behind the program's back: one thread takes jobs (core/codegen) in order. It knows nothing of Python and
- * holds no lock while it compiles; who wants to know looks at a ticket. The thread is a daemon of the process: at the end it is
- * told to stop and waited for, and a child of fork starts without it.
+/* Compiles kernels in the background: one thread takes jobs (core/codegen) in order. It never touches Python objects and
+ * holds no lock while it compiles; callers poll a ticket. When the process ends, the thread is told to stop and joined; a forked child
+ * starts without it.
  */
 #include <pthread.h>
 #include <signal.h>

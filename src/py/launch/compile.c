@@ -1,4 +1,4 @@
-/* Compiles a subgraph for the inputs of a call: capture, then code (launch_priv.h). */
+/* Compiles a subgraph for the inputs of a call: capture, then the pipeline (launch_priv.h). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* Which inputs of a graph are weights: never written to, and expected to be the same tensors in each call. What depends on them alone
+/* Which inputs of a graph are weights: never written to, and expected to be the same tensors in each call. What depends only on them
  * is computed once and kept (py/run/frozen.h).
  */
 #include "py/aten/make.h"

@@ -1,5 +1,5 @@
 /* The process's JIT: created for the first kernel and kept until the process ends, because its machine code may be running at any
- * time. Its settings and its counters.
+ * time. Also its settings and counters.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* Graphs compiled to our own kernels. The subgraphs of an entry are planned; each gets a launcher that compiles it the first time it
- * is replayed, once for each signature of its inputs.
+/* Graphs compiled to our own kernels. An entry's subgraphs are found, and each gets a launcher, which compiles it at its first
+ * replay, once for each signature of its inputs.
  */
 #ifndef KIN_PY_LAUNCH_H
 #define KIN_PY_LAUNCH_H

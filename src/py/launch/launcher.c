@@ -1,4 +1,4 @@
-/* The launcher of a subgraph (py/replay/subgraphs.h): selects the version that fits the inputs, or decides what to do when none does. */
+/* The launcher of a subgraph (py/replay/subgraphs.h): selects the version that fits the inputs, and decides what to do if none does. */
 #include <stdlib.h>
 
 #include "py/aten/tensor.h"

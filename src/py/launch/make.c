@@ -1,4 +1,4 @@
-/* From a capture to code that can be run (run.h): what core/pipeline makes of it, tied to the objects of the program. */
+/* From a captured graph to code that can run (run.h): runs core/pipeline and connects the result to the objects of the program. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,6 +1,7 @@
-/* Numbers among the inputs of a subgraph that differ from call to call: a temperature, a scale, a counter. Code reads them when it runs, so that there is one for all of
- * them (docs/design/sizes.md): in the graph they are inputs without dims. Floats are taken to be such numbers from the beginning, ints once they differ where everything
- * else is the same, as they may be sizes. A number on whose value the code depends is fixed: there is code for each, as for sizes.
+/* Numbers among the inputs of a subgraph that differ from call to call: a temperature, a scale, a counter. Compiled code reads them at run time, so one
+ * version serves all values (docs/design/sizes.md); in the graph they are inputs without dims. Floats are treated this way from the start, ints once
+ * they differ while everything else is the same, because an int may be a size. A number whose value the code depends on is fixed: each value has code of
+ * its own.
  */
 #include <stdlib.h>
 #include <string.h>

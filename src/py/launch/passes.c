@@ -1,4 +1,4 @@
-/* What the passes of core/pipeline did, for events and reports, and what tests make them do (launch_priv.h). */
+/* What the passes of core/pipeline did, for events and reports, and the faults that tests inject into them (launch_priv.h). */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,6 +1,6 @@
-/* Plans subgraphs (launch.h): finds them and gives each a launcher. A launch may find that a call cannot be compiled together with the
- * others; that is noted in the entry, and the subgraphs are planned anew once the call is over (kin_launch_settle): no plan changes
- * while a replay follows it.
+/* Finds an entry's subgraphs and gives each a launcher (launch.h). If a launch finds that a call cannot be compiled together with the
+ * others, this is noted in the entry, and the subgraphs are found again after the call (kin_launch_settle): nothing changes
+ * while a replay is using them.
  */
 #include <string.h>
 

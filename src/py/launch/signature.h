@@ -1,4 +1,4 @@
-/* Signatures: everything about its inputs that compiled code may depend on, except tensor data. */
+/* Signatures: everything about a subgraph's inputs that compiled code may depend on, except tensor data. */
 #ifndef KIN_PY_LAUNCH_SIGNATURE_H
 #define KIN_PY_LAUNCH_SIGNATURE_H
 

@@ -1,6 +1,6 @@
-/* One compilation for all sizes (docs/design/sizes.md). The first kind of sizes of a subgraph gets code of its own. With the second one machine code is made
- * that takes sizes as arguments; from then on a new kind of sizes takes a *plan* only: capture and passes without LLVM. This file decides
- * when a plan is worth it, finds the plan for the sizes of a call, and compares code with the steps once for all sizes.
+/* One compilation for all sizes (docs/design/sizes.md). The first kind of sizes of a subgraph gets code of its own. At the second one, machine code is compiled
+ * that takes sizes as arguments; from then on, a new kind of sizes only needs a *plan*: capture and passes without LLVM. This file decides
+ * when a plan is worth making, finds the plan for the sizes of a call, and compares code with steps once for all sizes.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* Plans for further sizes without capture and passes (docs/design/sizes.md). Plans that were made are compared: those with one structure differ in numbers
- * only, which are polynomials of the sizes (core/program/sizes.h). A further plan is then a copy of one of them with other numbers.
+/* Copies plans for further sizes, without capture and passes (docs/design/sizes.md). Plans that were made are compared: plans with one structure differ only in
+ * numbers, which are polynomials of the sizes (core/program/sizes.h). A further plan is then a copy of one of them with other numbers.
  */
 #include <stdlib.h>
 #include <string.h>

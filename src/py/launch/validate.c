@@ -1,6 +1,6 @@
-/* Validation: the results of compiled code compared with those of the steps that it replaces, on the program's own inputs. For users who want
- * values proven (options "validate"); python/kintsugi/_validate.py says what counts as the same. Both run for such a launch; the
- * program gets what the steps give, so that a difference never reaches it. Inputs that are written to are put back in between.
+/* Validation: compares the results of compiled code with those of the steps that it replaces, on the program's own inputs, if the user asks
+ * for it (option "validate"); python/kintsugi/_validate.py defines when two results are the same. Such a launch runs both; the
+ * program gets the results of the steps, so a wrong result never reaches it. Inputs that are written to are restored in between.
  */
 #include "py/launch/launch_priv.h"
 

@@ -1,5 +1,5 @@
-/* Dynamic-input analysis: where the inputs of a subgraph change shape from call to call (a growing cache, say), the calls that depend on the
- * shape are left out, and the rest, most of a model, is compiled. Captures on two kinds of inputs show which calls differ.
+/* Finds what varies: if the inputs of a subgraph change shape from call to call (a growing cache, say), the calls that depend on the
+ * shape are excluded, and the rest, most of a model, is compiled. Captures for two kinds of inputs show which calls differ.
  */
 #include <string.h>
 

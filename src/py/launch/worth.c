@@ -1,5 +1,5 @@
-/* Are these inputs worth compiling for? The rules are in core/tier/compile_heuristic.h; this file supplies their inputs (how long the
- * steps took, what the last compilation cost, how many bytes are packed) and evicts code to make room.
+/* Is it worth compiling for these inputs? The rules are in core/tier/compile_heuristic.h. This file supplies what they need (how long the
+ * steps took, what the last compilation cost, how many bytes are packed), and evicts code to make room.
  */
 #include <stdio.h>
 #include <string.h>

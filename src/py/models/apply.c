@@ -1,9 +1,9 @@
-/* Calls of C functions on values, one after the other, where no instruction of their own stands for them: what map, reduce,
- * starmap and a sort key make of known elements.
+/* Applies C functions to values where no instruction calls them: the calls that map, reduce,
+ * starmap and sort keys make for known elements.
  *
- * rec_apply answers with the value, whose object may not be there yet: a call of torch is a node of the graph, what
- * follows from constants is a constant, what an item or attribute leads to is that value. No code of the program
- * runs in any of them. Operators by name (operator.add) and getters (operator.itemgetter) are here, too.
+ * rec_apply returns the resulting value, whose object may not exist yet: a torch call is a node of the graph, what
+ * follows from constants is a constant, an item or attribute is the value found there. None of this runs user
+ * code. Operators by name (operator.add) and getters (operator.itemgetter) are here too.
  */
 #include "py/models/models.h"
 #include "py/objects/objects.h"

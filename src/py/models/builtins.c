@@ -1,5 +1,5 @@
-/* Models of C callables: what they do to the symbolic stack, so that they need no step, a quiet step, or a change of a virtual
- * object. Found by identity of the callable: a name can be given to something else. A callable without a model is opaque.
+/* Models of C callables: their effect on the symbolic stack, so that a call needs no step, a step that runs no code, or a change of a virtual
+ * object. Found by the identity of the callable, since names can be rebound. A callable without a model is opaque.
  */
 #include "py/compat/heap.h"
 #include "py/compat/imports.h"

@@ -1,5 +1,5 @@
-/* Models of OrderedDict and defaultdict, and of dict.update. One made by the recording with text keys is known as a dict made by it is
- * (VIRTUAL_DICT): pairs in their order, of whichever of the classes. What a defaultdict gives for a missing key is known where its factory is a
+/* Models of OrderedDict and defaultdict, and of dict.update. If the recording creates one with string keys, it is known like a dict
+ * (VIRTUAL_DICT): its pairs in their order. What a defaultdict returns for a missing key is known if its factory is a
  * builtin class.
  */
 #include "py/models/models.h"

@@ -1,5 +1,5 @@
-/* Environment variables that are not set. os.environ.get is Python code that raises and handles two KeyErrors before it comes to
- * the default; programs ask for switches that way in each layer. While all that code is the library's own, the answer follows
+/* Environment variables that are not set. os.environ.get is Python code that raises and handles two KeyErrors before it returns
+ * the default, and programs read switches this way in each layer. As long as all that code is the library's own, the answer follows
  * from one fact: the dict behind os.environ lacks the key.
  */
 #include "py/compat/heap.h"

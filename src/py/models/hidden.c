@@ -1,6 +1,6 @@
-/* Models of C callables that answer from what no fact can speak about: addresses, clocks, random sources, the operating
- * system. They are asked again at each replay. What comes out differently from call to call is a free value at
- * once, and so is what is computed from it: an exit for each new address or time would teach nothing.
+/* Models of C callables whose results depend on something that no fact can express: addresses, clocks, random sources, the operating
+ * system. They are called again at each replay. A result that differs between calls is a free value from the start,
+ * and so is what is computed from it; guarding it would only cause an exit for each new address or time.
  */
 #include "py/recorder/callables.h"
 #include "core/diag/breaks.h"

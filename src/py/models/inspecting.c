@@ -1,6 +1,6 @@
-/* inspect.signature(f), which models ask in each layer how many parameters a function of theirs takes. It is a lot of Python code
- * of the library, with dicts made of generators and exceptions that are caught; for a plain function in Python none of that is the program's own,
- * changes anything, or depends on anything but the function. So it is a step as a C function would be.
+/* inspect.signature(f), which models call in each layer to find out how many parameters a function of theirs takes. It is a lot of Python library
+ * code, with dicts made from generators and exceptions that are caught. For a plain Python function none of that is the program's own,
+ * changes anything, or depends on anything but the function. So it is a single step, like a call of a C function.
  */
 #include "py/models/models.h"
 #include "py/objects/objects.h"

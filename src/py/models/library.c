@@ -1,4 +1,4 @@
-/* Functions of the Python library that are known as a whole: which they are, and that their code is still the library's own. */
+/* Functions of the Python library that are modelled as a whole: which they are, and whether their code is still the library's own. */
 #include "py/compat/imports.h"
 #include "py/models/models.h"
 

@@ -1,4 +1,4 @@
-/* Models of builtin classes that are called: tuple, list, dict, set, bool, exceptions, functools.partial. */
+/* Models of calls of builtin classes: tuple, list, dict, set, bool, exceptions, functools.partial. */
 #include "py/aten/sizes.h"
 #include "py/models/models.h"
 #include "py/objects/objects.h"

@@ -1,5 +1,5 @@
-/* Models of classes of itertools over iterables whose items are known: chain, islice, product, combinations, permutations,
- * pairwise, zip_longest, repeat, compress. What they give is made of those items, in an order that follows from their numbers.
+/* Models of itertools classes over iterables whose items are known: chain, islice, product, combinations, permutations,
+ * pairwise, zip_longest, repeat, compress. Their results are made of those items, in an order that follows from how many there are.
  * They keep their iterables and ask them for nothing else, so the call itself is a pure step.
  */
 #include "py/models/models.h"

@@ -1,4 +1,4 @@
-/* Models of builtins that ask what class an object is of: isinstance, issubclass, type, str of a class, callable. */
+/* Models of builtins about the class of an object: isinstance, issubclass, type, str of a class, callable. */
 #include "py/compat/heap.h"
 #include "py/compat/imports.h"
 #include "py/models/models.h"

@@ -1,4 +1,4 @@
-/* Functions and classes of the Python library, as far as they are known. */
+/* Known functions and classes of the Python library. */
 #ifndef KIN_PY_MODELS_MODELS_H
 #define KIN_PY_MODELS_MODELS_H
 

@@ -1,5 +1,5 @@
-/* Calls of classes written in C that make an object and do nothing else: no code of the program runs, and nobody hears of the
- * new object's birth. They are executed again at replay, and end neither an epoch nor a graph.
+/* Calls of classes written in C that only create an object: no user code runs, and nobody is notified of
+ * the new object. They are executed again at replay, and end neither an epoch nor a graph.
  */
 #include "py/models/models.h"
 

@@ -1,5 +1,6 @@
-/* Steps of the library's optimizers and zero_grad: one node of the graph each, steps done in one pass over all tensors (py/optim). The Python code of the step is not
- * watched: which parameters have gradients, what their state is and what the numbers of groups are is looked up at each replay. */
+/* `step` and `zero_grad` of the library's optimizers: each is one node of the graph, done in one pass over all tensors (py/optim). The Python code of
+ * the step is not watched: which parameters have gradients, what their state is and which numbers the groups hold is looked up at each replay.
+ */
 #include "py/models/models.h"
 #include "py/objects/objects.h"
 #include "py/optim/optim.h"

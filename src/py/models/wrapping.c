@@ -1,8 +1,8 @@
-/* Two functions of the library in Python that are known as a whole: functools.update_wrapper and, of what cannot change, copy.deepcopy.
+/* Two library functions written in Python that are modelled as a whole: functools.update_wrapper, and copy.deepcopy of immutable objects.
  *
- * functools.update_wrapper, which every decorator written with functools.wraps calls: it gives a new function the name, the text and
- * the attributes of another one. On a function made by the recording that is a change of this function alone, so it is one step,
- * which goes away with the function when nobody else gets hold of it.
+ * Every decorator written with functools.wraps calls functools.update_wrapper, which gives a new function the name, docstring and
+ * attributes of another one. On a function that the recording created, that is a change of this function alone, so it is one step,
+ * which is dropped together with the function if nothing else gets hold of it.
  */
 #include "py/compat/imports.h"
 #include "py/models/models.h"

@@ -1,4 +1,4 @@
-/* Where a replay is left: the rest of the call runs in CPython, watched where a side trace is worth its time. */
+/* What happens when a replay is left: CPython runs the rest of the call, watched if a side trace is worth recording. */
 #include "core/base/clock.h"
 #include "py/aten/modes.h"
 #include "py/backend/custom.h"

@@ -1,5 +1,5 @@
-/* One call of a compiled function: dispatch.c finds what is replayed, call_exit.c is where a replay is left, call_miss.c what is done where
- * nothing recorded fits. Shared by these three only.
+/* One call of a compiled function: dispatch.c chooses what to replay, call_exit.c handles a replay that is left, call_miss.c a call that
+ * no entry fits. Shared by these three only.
  */
 #ifndef KIN_PY_MODULE_CALL_PRIV_H
 #define KIN_PY_MODULE_CALL_PRIV_H

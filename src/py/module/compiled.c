@@ -1,4 +1,4 @@
-/* The Compiled type (compiled.h). Attributes that it does not have itself are those of the function behind it. */
+/* The Compiled type (compiled.h). Attributes that it does not define are those of the function behind it. */
 #include "py/module/compiled.h"
 
 #include <stddef.h>

@@ -1,5 +1,5 @@
-/* What works here (doctor.h). Each answer is found by trying the part itself, the way the engine uses it, so a report
- * cannot say "on" where the engine finds out otherwise later.
+/* What works on this machine (doctor.h). Each answer comes from trying the part itself, as the engine uses it, so the report
+ * cannot say "on" for something that would fail later.
  */
 #include "py/module/doctor.h"
 

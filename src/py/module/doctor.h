@@ -1,4 +1,4 @@
-/* What `kintsugi doctor` asks the engine: which parts of it work on this machine, with this CPython and this torch. */
+/* The engine's answers for `kintsugi doctor`: which parts of it work on this machine, with this CPython and this torch. */
 #ifndef KIN_MODULE_DOCTOR_H
 #define KIN_MODULE_DOCTOR_H
 

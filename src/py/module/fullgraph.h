@@ -1,4 +1,4 @@
-/* fullgraph=True: a recording that met a graph break becomes an error. */
+/* fullgraph=True: turns a graph break of a recording into an error. */
 #ifndef KIN_PY_MODULE_FULLGRAPH_H
 #define KIN_PY_MODULE_FULLGRAPH_H
 

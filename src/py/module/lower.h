@@ -1,4 +1,4 @@
-/* The backend of an entry's graphs: our kernels, a function of the user's, or none (steps only). */
+/* Chooses the backend of an entry's graphs: our kernels, a custom backend, or none (step by step). */
 #ifndef KIN_PY_MODULE_LOWER_H
 #define KIN_PY_MODULE_LOWER_H
 

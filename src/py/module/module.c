@@ -1,5 +1,5 @@
 /* The extension module kintsugi._kintsugi: state, types, options, and the functions that reports need. Multi-phase
- * initialisation; nothing Python is static.
+ * initialisation; no Python object is static.
  */
 #include <Python.h>
 

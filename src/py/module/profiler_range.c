@@ -1,4 +1,4 @@
-/* Rows of calls in torch.profiler (profiler_range.h); kintsugi._ranges knows the numbers. */
+/* Rows of calls in torch.profiler (profiler_range.h); kintsugi._ranges makes their names. */
 #include "py/module/profiler_range.h"
 
 #include "py/compat/imports.h"

@@ -1,4 +1,4 @@
-/* Times a call that is compared with others. Where torch uses one thread, only the processor time of that thread counts, so that other
+/* Times a call for a comparison. If torch uses one thread, only the processor time of that thread counts, so that other
  * programs do not disturb the comparison.
  */
 #ifndef KIN_PY_MODULE_STOPWATCH_H

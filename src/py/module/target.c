@@ -1,4 +1,4 @@
-/* Reduction of a callable to a function (target.h). */
+/* Resolves a callable to the function that it runs (target.h). */
 #include "py/module/target.h"
 
 /* `Py_TYPE(callable).__call__` when the type calls it by the ordinary slot; borrowed. */

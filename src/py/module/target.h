@@ -1,4 +1,4 @@
-/* The Python function that a call of some callable ends in, perhaps with a first argument (self). */
+/* The Python function that a call of some callable runs, possibly with a first argument (self). */
 #ifndef KIN_PY_MODULE_TARGET_H
 #define KIN_PY_MODULE_TARGET_H
 

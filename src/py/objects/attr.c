@@ -1,6 +1,6 @@
-/* Attribute reads: which of instance, class, metaclass, descriptor or __getattr__ answers, and what has to
- * stay true for the same one to answer again: the one that answers, and the absence of the name in everything that is
- * asked before it.
+/* Attribute reads: whether the instance, the class, the metaclass, a descriptor or __getattr__ provides the attribute, and which facts
+ * guarantee that it does so again: about the one that provides it, and about the absence of the name in everything that is
+ * searched before it.
  */
 #include "py/compat/heap.h"
 #include "py/compat/kinds.h"

@@ -1,4 +1,4 @@
-/* Stores and deletions of attributes: where a plain store puts the value, and what may run below one that is not plain. */
+/* Attribute stores and deletions: where a plain store puts the value, and which code may run below any other store. */
 #include "py/compat/heap.h"
 #include "py/objects/objects.h"
 #include "py/torchcalls/torchcalls.h"

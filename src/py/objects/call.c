@@ -1,4 +1,4 @@
-/* Calls: what is called, inlining of Python functions (argument binding included), and calls left as steps. */
+/* Calls: what is called, inlining of Python functions (argument binding included), and calls that stay steps. */
 #include "core/diag/breaks.h"
 #include "py/compat/codes.h"
 #include "py/compat/heap.h"

@@ -1,4 +1,4 @@
-/* What containers hold of whose contents nothing is known: items are taken from a copy, a tuple made at replay. */
+/* Containers with unknown contents: their items are read from a tuple, a copy made at replay. */
 #include "py/compat/heap.h"
 #include "py/objects/objects.h"
 

@@ -1,8 +1,8 @@
-/* table[key] where the key is told from others by its address: a tensor, a module, an object of a plain class.
+/* table[key] for keys that hash and compare by address: a tensor, a module, an instance of a plain class.
  *
- * This is how optimizers find the state of a parameter (a defaultdict) and caches what belongs to a module. Which entry it
- * is shows when the step runs. No code of the program does: a tensor's __hash__ is torch's own and gives the address, and
- * what a defaultdict makes of a missing key is made by a builtin class.
+ * Optimizers find the state of a parameter this way (in a defaultdict), and caches what belongs to a module. Which entry it
+ * is turns out when the step runs. No user code runs: a tensor's __hash__ is torch's own and returns the address, and
+ * a defaultdict creates missing values with a builtin class.
  */
 #include "py/compat/heap.h"
 #include "py/objects/objects.h"

@@ -1,4 +1,4 @@
-/* Changes of lists that the recording made and knows: its items stay known, and nothing of it is asked at replay. */
+/* Changes of lists that the recording created: their items stay known, and replay does not look at them. */
 #include "py/objects/objects.h"
 
 rec_virtual *

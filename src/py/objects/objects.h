@@ -1,4 +1,4 @@
-/* What attributes, calls and operators of objects mean: for the folders above. */
+/* The meaning of attributes, calls and operators, for the folders above. */
 #ifndef KIN_PY_OBJECTS_OBJECTS_H
 #define KIN_PY_OBJECTS_OBJECTS_H
 

@@ -1,5 +1,5 @@
-/* Operators, identity and membership: folded on constants and known contents, facts on what is
- * read by path, executed again on everything else.
+/* Operators, identity and membership: folded for constants and known contents, turned into facts for values that are
+ * read by path, executed again for everything else.
  */
 #include "core/diag/breaks.h"
 #include "py/compat/heap.h"

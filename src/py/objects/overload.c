@@ -1,8 +1,8 @@
-/* Operators whose meaning the program's classes say in Python: the methods are inlined (`a + b`, `a += b`, `-a`, `a < b`).
+/* Operators that the program's classes overload in Python: their methods are inlined (`a + b`, `a += b`, `-a`, `a < b`).
  *
  * CPython asks one operand and, after NotImplemented, the other one. Which method comes first follows from the two
- * classes. What comes behind NotImplemented does, too, and is recorded; a frame that was left inside a method goes on
- * like CPython (KIN_RESUME_INPLACE, KIN_RESUME_OPERATOR: replay/leave.c, reflect.c). The recording ends where the operator raises.
+ * classes, and so does what happens after NotImplemented, which is recorded too. A frame that was left inside a method continues
+ * as in CPython (KIN_RESUME_INPLACE, KIN_RESUME_OPERATOR: replay/leave.c, reflect.c). The recording ends if the operator raises.
  */
 #include "py/compat/codes.h"
 #include "py/compat/heap.h"

@@ -1,7 +1,8 @@
-/* Calls of torch that the program's own classes take over: their __torch_function__ is inlined, as torch would call it.
+/* Torch calls that the program's own classes override: their __torch_function__ is inlined, called as torch would call it.
  *
- * Which class is asked follows from the operands. What the method is handed besides (the function as torch names it, the classes, the operands as one
- * tuple) is made by torch in C, so the method's frame tells it: the function and the classes are constants, the operands are found again in the tuple.
+ * Which class is asked follows from the operands. The method's other arguments (the function as torch names it, the classes, the operands as one tuple)
+ * are made by torch in C, so they are taken from the method's frame: the function and the classes are constants, the operands are found again in the
+ * tuple.
  */
 #include "py/aten/modes.h"
 #include "py/compat/codes.h"

@@ -1,9 +1,9 @@
-/* Operators that run functions of the program inside (torch.cond, scan, vmap, flex_attention ...) where these functions are seen to do nothing
- * but compute: what their code looks up by name becomes facts, and the call is a node of the graph like others. Where something in
- * the code may be an effect, or is not understood, the call is an opaque step as before.
+/* Operators that run the program's functions inside (torch.cond, scan, vmap, flex_attention ...) if these functions demonstrably only
+ * compute: the names that their code looks up become facts, and the call is an ordinary node of the graph. If something in
+ * the code may have an effect, or is not understood, the call is an opaque step.
  *
  * kintsugi._operators knows the operators (runner_of: what is called at replay in place of one, so that nothing is compiled twice) and reads
- * the code (names_of: what it takes from its globals; None where it may do more than compute).
+ * the code (names_of: the globals that it uses; None if it may do more than compute).
  */
 #include "py/compat/imports.h"
 #include "py/objects/objects.h"

@@ -1,4 +1,4 @@
-/* Subscripts: items of known contents and what is read by path, __getitem__ and __class_getitem__ of the program, and stores of items. */
+/* Subscripts: items of known contents and of objects read by path, the program's __getitem__ and __class_getitem__, and stores of items. */
 #include "core/diag/breaks.h"
 #include "py/compat/heap.h"
 #include "py/objects/objects.h"

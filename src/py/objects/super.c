@@ -1,5 +1,5 @@
-/* super objects: super() and super(cls, self) called, and from 3.12 on super().name as one instruction. What their attributes are, attr.c
- * finds out. */
+/* super objects: calls of super() and super(cls, self), and from 3.12 on super().name as a single instruction. Their attributes are
+ * looked up in attr.c. */
 #include "py/objects/objects.h"
 
 kin_vid

@@ -1,7 +1,7 @@
-/* Truth, and what is decided by it: conditions of branches, and operands that are made a bool for one (from 3.13 on).
+/* Truth values and decisions on them: conditions of branches, and operands that are converted to bool for one (from 3.13 on).
  *
- * What is known, or can be made a fact, decides at once. Else the answer is found at replay: by a check of the operand, which leaves before
- * the instruction, or by a step where code of the program answers.
+ * If the truth is known or can be made a fact, the decision is made while recording. Otherwise it is made at replay: by a check of the operand, which
+ * leaves before the instruction, or by a step if user code computes the truth.
  */
 #include "core/diag/breaks.h"
 #include "py/aten/modes.h"

@@ -1,9 +1,9 @@
 /* Steps of PyTorch's own optimizers as one pass over their tensors (core/optim), in place of the Python code of `step`.
  *
- * What a step works on is looked up anew each time, as the library's code does: groups, their numbers, gradients, states. So a rate that a scheduler
- * changes, a parameter without a gradient and a state that was loaded need no recompiling. Everything is looked at before anything is
- * written; whatever is out of the ordinary (a first step, which makes the state; sparse, complex or half-precision tensors; numbers in tensors;
- * memory that is shared; methods that somebody replaced) is left to the library's own code.
+ * What a step works on is looked up in each call, as the library's code does: groups, their numbers, gradients, states. So a learning rate that a scheduler
+ * changes, a parameter without a gradient or a loaded state needs no recompile. Everything is checked before anything is
+ * written. Unusual cases (a first step, which creates the state; sparse, complex or half-precision tensors; numbers that are tensors;
+ * shared memory; methods that somebody replaced) are left to the library's own code.
  */
 #ifndef KIN_PY_OPTIM_OPTIM_H
 #define KIN_PY_OPTIM_OPTIM_H

@@ -1,4 +1,4 @@
-/* The library's optimizers, one row each: where their numbers come from, and what the pass over the tensors gets of them. Numbers are computed as Python
+/* PyTorch's optimizers, one row each: where their numbers come from, and what the pass over the tensors gets. Numbers are computed as Python
  * computes them, in double, and rounded where eager's operators round them. */
 #include <float.h>
 #include <math.h>

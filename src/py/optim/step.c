@@ -1,4 +1,4 @@
-/* A step of an optimizer (optim.h): its tensors are gathered and looked at, then written in one pass. */
+/* A step of an optimizer (optim.h): its tensors are gathered and checked, then written in one pass. */
 #include "py/aten/sizes.h"
 #include "py/aten/threads.h"
 #include "py/optim/optim.h"

@@ -1,5 +1,5 @@
-/* Which row of core/trace/callables.def a callable has. The objects are looked up once, when the first one is asked for; a row whose
- * module or name this Python does not have stands for nothing.
+/* Finds the row of core/trace/callables.def that a callable has. The objects that the rows name are looked up once, when the first callable
+ * is asked about; a row whose module or name does not exist in this Python is ignored.
  */
 #include "py/compat/heap.h"
 #include "py/recorder/callables.h"

@@ -1,4 +1,4 @@
-/* Known callables (core/trace/callables.def), found by their identity. */
+/* Known C callables (core/trace/callables.def), found by their identity. */
 #ifndef KIN_PY_RECORDER_CALLABLES_H
 #define KIN_PY_RECORDER_CALLABLES_H
 

@@ -1,4 +1,4 @@
-/* A call that stays a step, and the tuple that a call or a display makes. */
+/* Writes the step of a call that is not inlined, and of the tuple that a call or a tuple display creates. */
 #include "py/recorder/rec.h"
 
 kin_vid

@@ -1,9 +1,9 @@
-/* torch.compiler.is_compiling(): who asks decides what it answers (docs/design/is-compiling.md).
+/* torch.compiler.is_compiling(): the answer depends on who asks (docs/design/is-compiling.md).
  *
- * The program itself is told the truth, as documented. Libraries ask to get around what another compiler cannot do. Optimizers of
- * torch.optim then do other arithmetic, so they are told False: their results are eager's, bit by bit. Other libraries are told True, as
- * their other way often is one graph where the usual one is several; where it turns out slower than eager calls (py/module/dispatch.c)
- * the next recording tells them False.
+ * The program itself gets True, as documented. Libraries ask in order to avoid code that another compiler cannot handle. torch.optim
+ * gets False, because with True its arithmetic differs and so would its results. Other libraries get True, since their alternative code
+ * often is one graph where the usual code is several. If it turns out slower than eager calls (py/module/dispatch.c), the next
+ * recording gives them False.
  */
 #include <string.h>
 

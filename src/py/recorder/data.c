@@ -1,7 +1,7 @@
-/* Numbers that the data of tensors decides (x.item(), x.tolist(), sizes of x.nonzero()), and what is computed from them.
+/* Numbers that come from tensor data (x.item(), x.tolist(), sizes of x.nonzero()), and what is computed from them.
  *
- * Arithmetic on such numbers can be part of a graph (KIN_FROM_DATA), so where they only flow back into torch calls nothing ends there.
- * A decision on one ends the graph, and so does a value that Python code has made of one where a later torch call gets it.
+ * Arithmetic on such numbers can be part of a graph (KIN_FROM_DATA), so the graph goes on if they only flow back into torch calls.
+ * It ends at a decision on such a number, and where Python code computed a value from one that a later torch call takes.
  */
 #include "py/recorder/rec.h"
 

@@ -1,5 +1,5 @@
-/* Questions about values that every rule may ask: are two of them the same object, will one differ in the next call, which name
- * is it. */
+/* Questions about values that every rule may ask: are two values the same object, will a value differ in the next call, which name does
+ * a value hold? */
 #include "py/compat/heap.h"
 #include "py/recorder/rec.h"
 

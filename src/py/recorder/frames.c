@@ -1,4 +1,4 @@
-/* Symbolic frames: the values of a frame's locals and stack, kept beside the real one. */
+/* Symbolic frames: the vids of a frame's locals and stack, kept beside the real frame. */
 #include "py/compat/codes.h"
 #include "py/recorder/rec.h"
 

@@ -1,4 +1,4 @@
-/* Which values are tensors, or are known to hold some: containers, closures, suspended generators. */
+/* Which values are tensors, or are known to contain some: containers, closures, suspended generators. */
 #include "py/compat/generator.h"
 #include "py/recorder/rec.h"
 

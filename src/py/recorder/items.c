@@ -1,5 +1,5 @@
-/* What containers hold, as far as it is known or can be read by path: the items of sequences, the pairs of dicts, and iterators
- * over them.
+/* The contents of containers, as far as they are known or can be read by path: items of sequences, pairs of dicts, and iterators over
+ * them.
  */
 #include "py/aten/modes.h"
 #include "py/compat/heap.h"

@@ -1,8 +1,8 @@
-/* What a class answers for a name, as facts. Usually the version of the class stands for all of them. Where that changes
- * between calls (a counter in a class, a method that is replaced each time), each lookup is a fact of its own, and what it
- * finds is assumed only as far as binding depends on it.
+/* What a class has under a name, as facts. Usually the version of the class covers all lookups in it. If the class changes
+ * between calls (a counter in a class, a method that is replaced each time), each lookup is a fact of its own, and only those properties
+ * of the result that binding depends on are assumed.
  *
- * Slots such as tp_getattro or tp_call follow from lookups of their names, so looking those up covers them.
+ * Slots such as tp_getattro or tp_call follow from lookups of their names, so the facts about these lookups cover them.
  */
 #include "py/recorder/rec.h"
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/* A map from four numbers to one, for the recorder's deduplication. */
+/* A hash map from four numbers to one, with which the recorder avoids duplicate values and facts. */
 #include "py/recorder/rec.h"
 
 #include "core/base/hash.h"

@@ -1,4 +1,4 @@
-/* What a recording is asked for, and what came of it. */
+/* The options of a recording, and its outcome. */
 #ifndef KIN_PY_RECORDER_OPTIONS_H
 #define KIN_PY_RECORDER_OPTIONS_H
 

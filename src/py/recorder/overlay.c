@@ -1,12 +1,12 @@
 /* What the recording itself wrote to older objects in the current epoch.
  *
- * A plain store into one word of the heap (an attribute, an item, a cell, one more item of a list) is an effect; the facts of the epoch go on to
- * hold, for they speak of the time before it. Only who reads that word again must not read it by path: it gets the value that
- * was stored. Whether another object's word is this one is decided by the identity of the two objects, which becomes a fact.
- * Where that is not enough (order and length of a dict that may have grown) the epoch ends, and the next one reads the heap anew.
+ * A plain store into one word of the heap (an attribute, an item, a cell, an item appended to a list) is an effect. The facts of the epoch
+ * stay valid, because they describe the time before the store. Only later reads of that word must not go by path: they get the value that
+ * was stored. Whether another object's word is the same one depends on the identity of the two objects, which becomes a fact.
+ * Where identity is not enough (order and length of a dict that may have grown), the epoch ends, and the next one reads the heap again.
  *
- * Which facts survive a store depends on the kind of guard, not on the layout at the moment: an attribute is the same place inline
- * and in a dict, new or not, and a dict has grown unless the epoch knows of the key.
+ * Which facts survive a store depends on the kind of guard, not on the current layout: an attribute is the same location whether it lies inline or
+ * in a dict, and whether or not it is new; a dict counts as grown unless the epoch knows that it has the key.
  */
 #include "py/compat/heap.h"
 #include "py/guardeval/guard_place.h"

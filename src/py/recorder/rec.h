@@ -1,9 +1,9 @@
-/* The state of a recording, and what the folders that record (rules, objects, models, iterators, torchcalls) share.
+/* The state of a recording, and the functions that the folders that record share (rules, objects, models, iterators, torchcalls).
  *
- * The recorder mirrors each watched frame with a symbolic frame: one kin_vid per local and stack slot. A rule (one per
- * opcode) runs just before its instruction: it reads operand vids, emits facts, checks and at most one visible
- * step, and moves the symbolic stack to the state after the instruction. Results that do not exist yet are
- * "awaited": their objects are taken from the real stack at the frame's next event.
+ * The recorder keeps a symbolic frame for each watched frame: one kin_vid per local and stack slot. A rule (one per
+ * operation) runs just before its instruction: it reads the operands' vids, writes facts, checks and at most one visible
+ * step, and brings the symbolic stack into the state after the instruction. Results that do not exist yet are
+ * "awaited": they are taken from the real stack at the frame's next event.
  *
  * Order inside a rule: all checks and facts first, then pure steps, then at most one step with effects. Every
  * step's snapshot is the state before the instruction.

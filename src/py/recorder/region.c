@@ -1,16 +1,16 @@
-/* Regions: what runs below an instruction whose C code runs watched frames, recorded so that it can be done again.
+/* Atomic regions: what runs below an instruction whose C code runs watched frames, recorded so that it can be repeated.
  *
- * Frames entered from C cannot be rebuilt while they run, so what runs below the consuming instruction is a *region*:
- * all its steps carry the snapshot before that instruction and the flag AGAIN. An exit anywhere in it, exceptions
- * included, leaves before the instruction, and CPython does the whole of it again. That is sound because
- *   - a region has no step whose repetition can be seen: only pure steps, questions, checks, changes of objects that
- *     were made in the region, and torch calls that leave random state and version counters alone (measured);
- *   - what it does to older iterators and generators, and to sets and lists that only they have, is put down only at its
+ * Frames entered from C cannot be rebuilt while they run, so everything below such an instruction forms a *region*:
+ * all its steps have the snapshot before that instruction and the flag AGAIN. An exit anywhere in it, exceptions
+ * included, leaves before the instruction, and CPython executes the whole instruction again. That is sound because
+ *   - a region has no step whose repetition can be observed: only pure steps, reads, checks, changes of objects that
+ *     were made in the region, and torch calls that leave random state and version counters alone (this is measured);
+ *   - its changes to older iterators and generators, and to sets and lists that only these can reach, are written at its
  *     end (NEXT, SET_ADD, LIST_APPEND, GENERATOR_STATE).
  *
  * Anything else in a region (an effect, opaque code, the end of an epoch, an exception, an opcode without a rule)
- * refuses it: the trace is cut back to where it began, the consuming instruction becomes an opaque step, and the
- * frames below it are not watched any more.
+ * makes it fail: the trace is cut back to where the region began, the instruction becomes an opaque step, and the
+ * frames below it are no longer watched.
  */
 #include "py/compat/imports.h"
 #include "py/recorder/rec.h"

@@ -1,10 +1,9 @@
-/* Sizes that change from call to call. A size that differed between calls (or was to be free from the start) is no longer
- * assumed: the guard leaves it open, and what the program reads of it is a step that asks the tensor again. From there
- * it is a number like others that are not known: what is computed from it is steps, what is decided on it is a check.
- * What such sizes and numbers lead to is followed through the recording, so that the sizes of intermediate tensors are
- * asked again as well. That is about speed only: what is not followed is tested where it is used.
+/* Dynamic sizes. A size that differed between calls (or was declared dynamic) is not assumed: the guard leaves it open, and where the
+ * program reads it, a step asks the tensor again. From there on it is a number that is not known: arithmetic on it becomes steps, a decision on
+ * it becomes a check. What such sizes and numbers lead to is tracked through the recording, so that the sizes of intermediate tensors
+ * are read again as well. This tracking only affects speed: a size that it misses gets a check where it is used.
  *
- * Sizes of 0 and 1 are special to what tensors do, and stay fixed: a guard asks that an open size is neither.
+ * Sizes 0 and 1 are special to broadcasting and stay static: the guard of a dynamic size requires that it is neither.
  */
 #include "py/guardeval/guard_place.h"
 #include "py/recorder/rec.h"

@@ -1,4 +1,4 @@
-/* Values of a recording: where they come from, and the facts and checks that fix what was consumed of them. */
+/* Values of a recording: where they come from, and the facts and checks about what the recording assumes of them. */
 #include "core/base/fault.h"
 #include "py/compat/heap.h"
 #include "py/compat/imports.h"

@@ -1,4 +1,4 @@
-/* The reference table: numbers for Python objects, found again by identity. Nothing is ever removed before the whole table goes. */
+/* The table of referenced objects: a number for each, found again by identity. Objects are only removed together with the whole table. */
 #include "py/refs/refs.h"
 
 #include "core/base/hash.h"

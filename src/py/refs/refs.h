@@ -1,6 +1,6 @@
-/* Python objects by number. A kin_refs owns one strong reference for each object in it; a trace names objects by
- * kin_ref (index, 0 = none). Only objects whose life nobody watches belong here: code, functions, classes,
- * modules, builtin immutables, namespaces of modules. Holding anything else could delay a death that the program sees.
+/* Python objects by number. A kin_refs owns one strong reference for each object in it; a trace refers to objects by
+ * kin_ref (index, 0 = none). Only objects whose lifetime nobody observes may be in it: code, functions, classes,
+ * modules, builtin immutables, namespaces of modules. Holding anything else could delay a deallocation that the program notices.
  */
 #ifndef KIN_PY_REFS_H
 #define KIN_PY_REFS_H

@@ -1,4 +1,4 @@
-/* Lists, tuples and dicts made item by item from others. */
+/* Builds lists, tuples and dicts item by item from others. */
 #include "py/refs/sequence.h"
 
 void

@@ -1,4 +1,4 @@
-/* Lists, tuples and dicts made item by item from others. */
+/* Builds lists, tuples and dicts item by item from others. */
 #ifndef KIN_PY_REFS_SEQUENCE_H
 #define KIN_PY_REFS_SEQUENCE_H
 

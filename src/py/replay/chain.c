@@ -1,4 +1,4 @@
-/* The frames of a snapshot's chain: built from the snapshot, linked outermost first, freed innermost first. */
+/* The real frames of a snapshot: created from it, linked outermost first, freed innermost first. */
 #include "py/compat/recursion.h"
 #include "py/compat/codes.h"
 #include "py/compat/failure.h"

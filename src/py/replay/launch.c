@@ -1,4 +1,4 @@
-/* Running a compiled subgraph (subgraphs.h): one call of what the backend made of it, in place of its steps. */
+/* Runs a compiled subgraph (subgraphs.h): one call of its compiled code, in place of its steps. */
 #include "py/replay/replay_priv.h"
 
 static PyObject *

@@ -1,7 +1,7 @@
-/* Leaving the program: rebuild the frames of the step's snapshot, give up the slots, let CPython run the rest.
+/* Leaves the trace: rebuilds the frames of the step's snapshot, releases the slots and lets CPython run the rest.
  *
  * The frames are evaluated innermost first. While one runs, its callers are linked below it, each at the instruction
- * that made the call, so everything that looks at frames sees what it would see in an ordinary run.
+ * that made the call, so everything that inspects frames sees what it would see in an ordinary run.
  */
 #include "py/aten/profiler.h"
 #include "py/compat/recursion.h"

@@ -1,5 +1,5 @@
-/* Executes one step: gathers the operands, calls the operation of its kind. Calls, operators and access live here;
- * ops_build.c makes and changes objects, ops_state.c does imports, globals and raise.
+/* Executes one step: gathers the operands and calls the operation of its kind. Calls, operators and access are here;
+ * ops_build.c creates and changes objects, ops_state.c does imports, globals and raise.
  */
 #include "py/aten/sizes.h"
 #include "py/compat/failure.h"

@@ -1,4 +1,4 @@
-/* Steps that make objects, and steps that change the object in arg[0]. */
+/* Steps that create objects, and steps that change the object in arg[0]. */
 #include "py/compat/super.h"
 #include "py/replay/ops_priv.h"
 

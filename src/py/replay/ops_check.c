@@ -1,4 +1,4 @@
-/* What CHECK steps ask. Only the truth of an object can run code or raise. */
+/* What CHECK steps test. Only testing the truth of an object can run code or raise. */
 #include "py/aten/tensor.h"
 #include "py/guardeval/guard.h"
 #include "py/replay/ops_priv.h"

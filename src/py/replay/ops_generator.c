@@ -1,5 +1,5 @@
-/* Generators as steps: a new one, and the state one would be suspended in. They exist for real only where an exit or
- * code that is not watched wants them; their bodies never run in a replay. */
+/* Steps about generators: creating one, and setting the state in which it is suspended. Real generators only exist where an exit or
+ * code that is not watched needs them; their bodies never run in a replay. */
 #include "py/compat/generator.h"
 #include "py/replay/ops_priv.h"
 #include <string.h>

@@ -1,4 +1,4 @@
-/* The operations behind steps: one small function per kind, all of one type. */
+/* The operations behind steps: one small function for each kind of step, all of the same type. */
 #ifndef KIN_PY_OPS_PRIV_H
 #define KIN_PY_OPS_PRIV_H
 

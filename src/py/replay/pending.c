@@ -1,11 +1,10 @@
-/* Subgraphs with steps between their calls (core/trace/partition.h): the calls are deferred while those steps run in order, and run
- * together, compiled, at the last one.
+/* Subgraphs with other steps between their calls (core/trace/partition.h): the calls are deferred while those steps run in order, and run
+ * together, compiled, at the subgraph's last call.
  *
- * Deferral must not be observable. Whenever a step in between does not go as recorded, when an input is of another kind than what was
- * compiled, or when gradients are switched, all that was deferred runs first, one by one. Slots are released only then, as it may
- * need them.
+ * Deferral must not be observable. If a step in between does not go as recorded, if an input does not fit the compiled code, or if grad mode
+ * changes, everything deferred runs first, step by step. Slots are released only after that, because the deferred calls may need them.
  *
- * What is to be run was learned from calls that ran step by step: their inputs are kept up to the last step.
+ * Code is compiled only from calls that ran step by step: their inputs are kept until the last step and captured there.
  */
 #include "py/replay/replay_priv.h"
 

@@ -1,5 +1,5 @@
-/* The steps that most replays consist of, done in one call each: tests of a type, calls and operators that go as recorded, while
- * no subgraph is deferred, no exception is being handled and no frames are asked for. Everything else goes the general way (replay.c).
+/* The fast path for the steps that most replays consist of: type checks, calls and operators that go as recorded, while
+ * no subgraph is deferred, no exception is being handled and no frames are needed. Everything else takes the general path (replay.c).
  */
 #include "py/guardeval/guard.h"
 #include "py/replay/ops_priv.h"

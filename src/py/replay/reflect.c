@@ -1,7 +1,7 @@
-/* The rest of an operator after NotImplemented: the other operand's method, then identity or TypeError (reflect.h).
+/* What an operator does after NotImplemented: the other operand's method, then identity or TypeError (reflect.h).
  *
- * The operands are those that the recorder lets through (objects/overload.c): of classes made by class statements all the
- * way down to object, or numbers and None, which know nothing of such objects.
+ * The recorder only lets certain operands through (objects/overload.c): instances of classes made by class statements all the
+ * way down to object, and numbers and None, which know nothing of such objects.
  */
 #include "py/replay/reflect.h"
 

@@ -1,4 +1,4 @@
-/* What comes behind NotImplemented, in an operator whose first method was run by a frame of ours. */
+/* The rest of an operator whose first method, run in a rebuilt frame, returned NotImplemented. */
 #ifndef KIN_PY_REPLAY_REFLECT_H
 #define KIN_PY_REPLAY_REFLECT_H
 

@@ -1,14 +1,14 @@
-/* Runs a step program (replay.h). The loop goes over steps in index order; tests may jump to a side trace; everything that
- * is not as recorded leaves through leave.c.
+/* Runs a trace (replay.h). The loop visits steps in index order; a failed check may jump to a side trace; whatever does
+ * not go as recorded leaves through leave.c.
  *
- * Frames. OPAQUE steps, and torch functions written in Python, run with the chain of inlined frames linked. When
- * such a step raises, the same frames go on in CPython, so that tracebacks and f_back meet the objects the callee saw.
+ * Frames. OPAQUE steps, and torch functions written in Python, run with the frames of all inlined calls linked. If
+ * such a step raises, CPython continues in the same frames, so tracebacks and f_back refer to the objects that the callee saw.
  *
  * Handled exception. snap.exc is installed in the thread while a step runs, so that sys.exc_info() and __context__ are
- * right; the caller's comes back at the end.
+ * right; the caller's exception is restored at the end.
  *
  * Signals are polled before EPOCH steps (facts are tested afterwards, so a handler may change anything) and at
- * the end. A handler that raises does so at that snapshot.
+ * the end. If a handler raises, the exception is raised at that snapshot.
  */
 #include "py/aten/profiler.h"
 #include "py/compat/heap.h"

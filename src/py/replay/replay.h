@@ -1,8 +1,8 @@
-/* Replay: runs an entry's step program for one call.
+/* Replay: runs an entry's trace for one call.
  *
- * slots is an array of trace.vals.len owned references (NULL = empty). Steps run in order; a step that fails, a
- * CHECK that fails and EXIT leave the program: the frames of the snapshot are rebuilt and CPython finishes the
- * call (with the exception raised at that instruction where there is one).
+ * slots is an array of trace.vals.len owned references (NULL = empty). Steps run in order. A step that fails, a
+ * CHECK that fails and EXIT leave the trace: the frames of the snapshot are rebuilt and CPython finishes the
+ * call (raising the exception at that instruction if there is one).
  */
 #ifndef KIN_PY_REPLAY_H
 #define KIN_PY_REPLAY_H

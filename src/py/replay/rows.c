@@ -1,5 +1,5 @@
-/* What torch.profiler shows of a replay: a row for each graph, whether its calls run compiled or one by one, and one for each graph break. The names
- * are made in Python (kintsugi._ranges) when a profiler is met, one for each step.
+/* torch.profiler rows of a replay: one for each graph, whether its calls run compiled or step by step, and one for each graph break. The names
+ * are made in Python (kintsugi._ranges), once per step, when a profiler is active.
  */
 #include "py/aten/profiler.h"
 #include "py/replay/replay_priv.h"

@@ -1,5 +1,5 @@
-/* Subgraphs of an entry: its trace is partitioned (core/trace/partition.h), with what the pass has to know of the objects that the
- * trace names; launchers are attached and released.
+/* The subgraphs of an entry: partitions its trace (core/trace/partition.h), tells the pass what it has to know about the objects that the
+ * trace refers to, and attaches and releases launchers.
  */
 #include "py/replay/subgraphs.h"
 

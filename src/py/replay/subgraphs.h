@@ -1,4 +1,4 @@
-/* Subgraphs of a trace (core/trace/partition.h) and what runs them. */
+/* Subgraphs of a trace (core/trace/partition.h), and the launchers that run them. */
 #ifndef KIN_PY_SUBGRAPHS_H
 #define KIN_PY_SUBGRAPHS_H
 

@@ -1,7 +1,7 @@
-/* Builds sunk objects when an exit or a frame needs them: follows them back to the sunk steps that make and change them,
- * then runs those in program order. One object per vid, so sharing is as it was recorded.
+/* Builds sunk objects when an exit or a frame needs them: finds the sunk steps that create and change them,
+ * then runs those in program order. There is one object per vid, so objects are shared as they were when recorded.
  *
- * Opaque steps ask for the frames of the same callers again and again. What a snapshot mentions is looked through once
+ * Opaque steps need the frames of the same callers again and again, so a snapshot is searched only once
  * per replay: what was built stays built (and is kept up to date by kin_sunk_pass) as long as snapshots mention it.
  */
 #include "py/replay/replay_priv.h"

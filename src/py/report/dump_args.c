@@ -1,4 +1,4 @@
-/* Arguments of a graph's nodes: inputs, constants, and lists, tuples, slices and dicts that were built only to be arguments,
+/* Arguments of graph nodes: inputs, constants, and the lists, tuples, slices and dicts that were built only as arguments,
  * which are shown inside the call. */
 #include "py/report/dump_graph_priv.h"
 

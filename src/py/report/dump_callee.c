@@ -1,4 +1,4 @@
-/* What a step of a graph calls, as the graph names it: a function, a method, an operator. */
+/* What a node of a graph calls, under the name that graphs use: a function, a method, an operator. */
 #include "py/report/dump_graph_priv.h"
 
 #include <string.h>

@@ -1,7 +1,7 @@
-/* The call graphs of a trace: which steps belong to them, what they are handed, and what leaves them.
+/* The call graphs of a trace: which steps belong to them, their inputs and their outputs.
  *
- * A graph's inputs are the values its steps use and did not make; its outputs are the values that something outside the
- * graph uses. Lists, tuples and slices that were built only to be arguments are shown inside the call.
+ * A graph's inputs are the values that its steps use and did not make; its outputs are the values that something outside the
+ * graph uses. Lists, tuples and slices that were built only as arguments are shown inside the call.
  */
 #include "py/report/dump_graph_priv.h"
 

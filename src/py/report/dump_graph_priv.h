@@ -1,4 +1,4 @@
-/* A graph being described, shared by its parts: arguments (dump_args.c), what a step calls (dump_callee.c), nodes (dump_graph.c). */
+/* A graph that is being described; shared by dump_args.c (arguments), dump_callee.c (what a step calls) and dump_graph.c (nodes). */
 #ifndef KIN_PY_REPORT_DUMP_GRAPH_PRIV_H
 #define KIN_PY_REPORT_DUMP_GRAPH_PRIV_H
 

@@ -1,4 +1,4 @@
-/* Shared by the parts of the dump: the dumper, texts of values, places in the source. */
+/* Shared by the files that make dumps: the dumper, texts of values, source positions. */
 #ifndef KIN_PY_REPORT_DUMP_PRIV_H
 #define KIN_PY_REPORT_DUMP_PRIV_H
 

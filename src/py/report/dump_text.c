@@ -1,4 +1,4 @@
-/* Texts of a trace for readers: paths of values, constants, guards, steps, places in the source. */
+/* A trace as text for readers: paths of values, constants, guards, steps, source positions. */
 #include "py/aten/sizes.h"
 #include "py/guardeval/guard_place.h"
 #include "py/report/dump_priv.h"

@@ -1,4 +1,4 @@
-/* Paths in words. */
+/* Paths as text: Python expressions that users recognise. */
 #include "py/report/guard_text_priv.h"
 #include <structmember.h>
 

@@ -1,4 +1,4 @@
-/* Facts and misses in words. */
+/* Facts and guard misses as text. */
 #include "py/aten/sizes.h"
 #include "py/report/guard_text_priv.h"
 #include "py/aten/tensor.h"

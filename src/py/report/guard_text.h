@@ -1,5 +1,5 @@
-/* Guards in words: paths and facts as Python a user recognises, and what a miss found instead. For logs, out_guards
- * and recompile reasons; not on the call path. All functions return a new str, or NULL with an exception.
+/* Guards as text: paths and facts as Python expressions that users recognise, and what was found instead at a miss. For logs, out_guards
+ * and recompile reasons; not used while calls run. All functions return a new str, or NULL with an exception.
  *
  *     L['x']   L['self']._modules['lin']   G['torch'].nn   type(L['self']) is MyModule   len(L['xs']) == 3
  */

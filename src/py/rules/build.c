@@ -1,4 +1,4 @@
-/* Rules for instructions that make objects: displays and what grows them, slices, functions, text. */
+/* Rules for instructions that create objects: displays and what extends them, slices, functions, formatted strings. */
 #include "py/iterators/iterators.h"
 #include "py/objects/objects.h"
 #include "py/rules/rules.h"

@@ -1,5 +1,5 @@
-/* Who understands a call: the rules in the order in which they are asked. The first that takes it ends the search; a call that
- * nobody takes is an opaque step.
+/* The handlers of calls, in the order in which they are tried. The first that accepts the call ends the search; a call that
+ * none accepts is an opaque step.
  */
 #include "py/iterators/iterators.h"
 #include "py/models/models.h"

@@ -1,5 +1,5 @@
-/* The match statement: what a pattern asks of its subject becomes facts (type flags, lengths, classes, attributes,
- * keys). Patterns whose answer needs code of the program end the recording there.
+/* The match statement: what a pattern requires of its subject becomes facts (type flags, lengths, classes, attributes,
+ * keys). A pattern that needs user code ends the recording.
  */
 #include "py/compat/heap.h"
 #include "py/models/models.h"

@@ -1,6 +1,6 @@
-/* One rule per canonical operation: what an instruction does to the symbolic frame. Anything without a rule ends the recording there;
- * the program up to that point stays usable and CPython runs the rest. Rules of operations that make objects: build.c; of those about
- * exceptions: raise.c; of patterns: match.c.
+/* One rule per canonical operation: what an instruction does to the symbolic frame. An operation without a rule ends the recording;
+ * the trace up to that point stays usable, and CPython runs the rest. build.c has the rules for operations that create objects, raise.c
+ * those about exceptions, match.c those about patterns.
  */
 #include "core/diag/breaks.h"
 #include "py/iterators/iterators.h"

@@ -1,12 +1,12 @@
 /* Exceptions inside a recording. An instruction that raised becomes a step that must raise (KIN_STEP_RAISES): replay
- * executes it again, so that arguments, __context__ and traceback come out right; its result is the
- * exception. The recording goes on at the handler, in this frame or in one of its callers.
+ * executes it again, so that arguments, __context__ and traceback are right; its result is the
+ * exception. The recording continues at the handler, in this frame or in one of its callers.
  *
- * The frames in a replayed traceback are copies of the state at the raise. Line numbers are right; who looks at the
- * frames themselves sees the difference. So an exception (or its traceback) that leaves the recorded code, as an
- * operand of a step that may keep it, as the result or by ending the call, takes the recording back to just before it
- * was raised: from there CPython runs the call in real frames. An exception that was raised while another
- * one was handled, or from it, goes back with that one.
+ * The frames in a replayed traceback are copies of the state at the raise. Line numbers are right, but code that inspects the
+ * frames would notice. So if an exception (or its traceback) leaves the recorded code, as an
+ * operand of a step that may keep it, as the result or by ending the call, the recording is cut back to just before the
+ * raise: from there CPython runs the call in real frames. An exception that was raised while another
+ * one was handled, or from it, is cut together with that one.
  */
 #include "core/diag/breaks.h"
 #include "py/objects/objects.h"

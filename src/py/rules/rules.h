@@ -1,4 +1,4 @@
-/* One rule per canonical operation: for the driver. */
+/* The rules, for the driver: one per canonical operation. */
 #ifndef KIN_PY_RULES_RULES_H
 #define KIN_PY_RULES_RULES_H
 

@@ -1,6 +1,6 @@
-/* Finds BLAS in the library that torch has loaded (blas.h). What is found is tried on a small product first: entry points
- * carry no types, and some builds use 64-bit integers under the same names. Who does larger products, BLAS or our own code, is
- * measured: MKL takes its best way on Intel's processors only.
+/* Finds BLAS in the library that torch has loaded (blas.h). Each entry point found is tried on a small product first, because symbols
+ * carry no types, and some builds use 64-bit integers under the same names. Whether BLAS or our own code is faster for larger products is
+ * measured, because MKL takes its fastest code path on Intel processors only.
  */
 #include "py/aten/threads.h"
 #include "py/run/blas.h"

@@ -1,4 +1,4 @@
-/* The BLAS that PyTorch brings, called without its dispatcher. */
+/* The BLAS that PyTorch ships with, called without PyTorch's dispatcher. */
 #ifndef KIN_PY_RUN_BLAS_H
 #define KIN_PY_RUN_BLAS_H
 

@@ -1,4 +1,4 @@
-/* Library calls of a compiled program (running.h): products, attention and convolutions on its buffers, and packing their weights. */
+/* Library calls of a compiled program (running.h): products, attention and convolutions on its buffers, and packing of their weights. */
 #include "py/aten/threads.h"
 #include "py/run/running.h"
 

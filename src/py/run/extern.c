@@ -1,4 +1,4 @@
-/* Operators of torch in a compiled program (running.h): arguments out of buffers, results into them. */
+/* Torch operators in a compiled program (running.h): takes their arguments from buffers and puts their results into buffers. */
 #include "py/compat/imports.h"
 #include "py/refs/sequence.h"
 #include "py/run/running.h"

@@ -1,6 +1,6 @@
-/* Keeps what was made of frozen weights (frozen.h). There is a set of it for each group of tensors that the graph is called
- * with in turn (the layers of a model that share their code). A set goes when the memory of a weight was given back; which is
- * checked now and then through weak references to storages: weak references to tensors are visible to programs and break
+/* Keeps what was computed from frozen weights (frozen.h). There is one set of such values for each group of tensors that the graph is called
+ * with (the layers of a model that share their code). A set is dropped when the memory of a weight was released. This
+ * is checked from time to time through weak references to storages, because weak references to tensors are visible to programs and break
  * torch.utils.swap_tensors.
  */
 #include "py/run/frozen.h"

@@ -1,8 +1,8 @@
-/* Weights that stay as they are between calls: what is computed from them, or packed, is kept, and made again when they
- * change. 
+/* Weights that do not change between calls: what is computed from them, or packed, is kept, and computed again if they
+ * change.
  *
- * A change is a tensor at another address, or a write to its memory by anybody (core/track). Only inputs whose data is
- * really read for what is kept are watched. The memory of weights is not kept alive.
+ * A change is a tensor at another address, or a write to its memory by anyone (core/track). Only inputs whose data was
+ * used for what is kept are watched. The memory of weights is not kept alive.
  */
 #ifndef KIN_PY_RUN_FROZEN_H
 #define KIN_PY_RUN_FROZEN_H

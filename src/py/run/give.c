@@ -1,4 +1,4 @@
-/* What a compiled program gives its subgraph (running.h): its own tensors, views of them and of inputs, containers of both. */
+/* The results of a compiled program (running.h): its own tensors, views of them and of inputs, containers of both. */
 #include "py/run/running.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* Library calls (library.h): products through BLAS or our own, attention, convolutions of our own or through oneDNN's operators in torch. */
+/* Library calls (library.h): products through BLAS or our own kernels, attention, and convolutions through our own kernels or oneDNN's operators in torch. */
 #include "py/aten/threads.h"
 #include "py/run/library.h"
 

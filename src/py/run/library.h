@@ -1,4 +1,4 @@
-/* Library calls of a compiled program (core/library) on tensors and memory. */
+/* The library calls of compiled programs (core/kernels and libraries that torch brings), on tensors and memory. */
 #ifndef KIN_PY_RUN_LIBRARY_H
 #define KIN_PY_RUN_LIBRARY_H
 

@@ -1,5 +1,5 @@
-/* Where the time of launches goes: asked for by `kintsugi bench --profile`, off otherwise. By operation of a program how often it
- * ran, and how long; what an operation is said to be are its name and the sizes of what it reads and gives.
+/* Where the time of launches goes, for `kintsugi bench --profile`; off otherwise. Counts, for each operation of a program, how often it
+ * ran and how long it took. Operations are identified by their names and the sizes of what they read and return.
  */
 #include "py/run/run.h"
 

@@ -1,7 +1,8 @@
-/* torch's random numbers in launches (running.h): put back when a run has come to nothing; drawn by ourselves where that gives the same ones.
+/* torch's random numbers in launches (running.h). The generator's state is restored if a run has to be given up. We draw numbers ourselves where that gives the
+ * same ones as torch.
  *
- * The generator's words go through its state as torch gives it to programs, in the layout that it has had since before ATen. Which algorithm an
- * operator uses differs from build to build and from processor to processor (MKL has its own): it is asked for a few, once.
+ * The generator is read and written through the state that torch gives to programs, whose layout has never changed. Which algorithm an
+ * operator uses differs between builds and processors (MKL has its own), so a few of its numbers are compared with ours, once.
  */
 #include "py/run/running.h"
 

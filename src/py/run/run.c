@@ -1,8 +1,8 @@
 /* Runs a compiled program on the tensors of a call (run.h).
  *
- * Nothing of the program is changed before it has ended, but for the state of the random numbers, which can be put back. So whatever
- * goes wrong (an index out of bounds, a result of another layout than foreseen, an exception) ends the run without a trace, and
- * the subgraph's steps do it again as eager does.
+ * Nothing visible to the user's program changes before the end of the run, except the state of the random number generator, which can be restored. So if
+ * anything goes wrong (an index out of bounds, an unexpected layout of a result, an exception), the run is given up without a trace, and
+ * the subgraph's steps run instead, as in eager.
  */
 #include "py/aten/threads.h"
 #include "py/run/running.h"

@@ -1,5 +1,5 @@
-/* A compiled program with what is needed to run it on tensors: the operators behind its extern calls, and what each output of
- * the subgraph is made of. It knows nothing of recordings, nor why the code was made.
+/* A compiled program with what is needed to run it on tensors: the operators behind its extern calls, and how each output of
+ * the subgraph is made. It knows nothing about recordings, nor why the code was compiled.
  */
 #ifndef KIN_PY_RUN_H
 #define KIN_PY_RUN_H

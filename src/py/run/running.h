@@ -1,4 +1,4 @@
-/* A program that is being run, for the files that run its parts: run.c, extern.c, calls.c, give.c. Private to them. */
+/* A program while it runs, for the files that run its parts: run.c, extern.c, calls.c, give.c. Private to them. */
 #ifndef KIN_PY_RUN_RUNNING_H
 #define KIN_PY_RUN_RUNNING_H
 

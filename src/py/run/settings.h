@@ -1,4 +1,4 @@
-/* Settings of running compiled code, for the whole process. */
+/* Process-wide settings for running compiled code. */
 #ifndef KIN_PY_RUN_SETTINGS_H
 #define KIN_PY_RUN_SETTINGS_H
 

@@ -1,7 +1,7 @@
-/* What a subgraph's steps gave, against what its code would give: sizes, strides, dtypes, and who shares memory with whom.
+/* Compares the results of a subgraph's steps with what its code would return: sizes, strides, dtypes and aliasing.
  *
- * Capture foresees all of that, from rules, from PyTorch's meta kernels, and from what composite operators call. None of them can be trusted
- * blindly (some operators go another way when a mode watches them), and steps are run anyway before code is.
+ * Capture predicts all of these, from shape rules, PyTorch's meta kernels, and the operators that composite operators call. None of these can be trusted
+ * blindly (some operators take another path under a dispatch mode), and the steps run before the code anyway.
  */
 #include "py/aten/make.h"
 #include "py/aten/tensor.h"

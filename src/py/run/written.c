@@ -1,4 +1,4 @@
-/* Inputs that a subgraph writes to: whether a launch may, and how steps that came to nothing are undone before they run at their place.
+/* Inputs that a subgraph writes to: whether a launch may write to them, and how steps that were given up are undone before they run again in order.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* Why calls run eagerly, as texts and rows (eager.def). */
+/* Why calls run eagerly: texts, and rows of breaks.def (eager.def). */
 #include "core/diag/breaks.h"
 #include "py/state/state.h"
 

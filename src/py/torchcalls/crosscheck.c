@@ -1,14 +1,14 @@
-/* The cross-check: what it sees, and the comparison with the steps.
+/* The cross-check: records what its mode sees, and compares it with the steps.
  *
- * The mode is pushed when a watched instruction begins and popped at the next event, so the rules, the getters of
- * ambient state and code behind opaque steps never meet it. C++ takes a mode off the stack while it runs; our method
- * only counts the call and lets torch make it. What happens below a call is therefore not seen: one call, one node.
+ * The mode is pushed when a watched instruction begins and popped at the next event, so rules, getters of
+ * ambient state and code below opaque steps never meet it. C++ takes a mode off the stack while it runs; our method
+ * only counts the call and lets torch make it. So what happens below a call is not seen: one call, one node.
  *
- * Compared is instruction by instruction; a region (region.c) as a whole, when it ends. Between two comparisons
- *   - an opaque step, a break or a step that raised accounts for whatever was seen;
+ * The comparison is made instruction by instruction; a region (region.c) is compared as a whole, when it ends. Between two comparisons
+ *   - an opaque step, a graph break or a step that raised accounts for whatever was seen;
  *   - each call needs a TORCH step, or a step that calls just that torch function, and each TORCH step needs a call.
- *     A Python leaf may show none (functions that do not offer themselves to modes) or those that it makes, taking
- *     a part out of a tuple of results shows none, and some C functions of torch never show;
+ *     A function written in Python may show no call (if it does not offer itself to modes) or those that it makes; taking
+ *     an item out of a tuple of results shows none, and some C functions of torch never show;
  *   - a read of an attribute or of metadata needs a step that reads it again, or a metadata fact.
  */
 #include "py/compat/kinds.h"

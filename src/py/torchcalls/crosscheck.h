@@ -1,6 +1,6 @@
-/* The cross-check: a torch-function mode that sees the torch calls which really happen while recording, to check
- * that the recorder wrote a node for each. Off unless asked for (kin_record_options.crosscheck): a mode can be seen by
- * the program (tracebacks and warnings of torch.nn.functional name other lines then), so it is on only while a watched instruction runs that is not an opaque step.
+/* The cross-check: a torch-function mode that sees the torch calls that really happen during recording, to verify
+ * that the recorder wrote a node for each. Off unless asked for (kin_record_options.crosscheck). The program can notice a mode
+ * (tracebacks and warnings of torch.nn.functional then name other lines), so it is on only while a watched instruction runs that is not an opaque step.
  */
 #ifndef KIN_PY_RECORDER_WITNESS_H
 #define KIN_PY_RECORDER_WITNESS_H

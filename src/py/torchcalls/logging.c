@@ -1,5 +1,5 @@
-/* torch._dynamo.config.ignore_logging_functions and reorderable_logging_functions: functions that the program says it
- * calls for their reports only. Calls of the first kind are dropped, those of the second end no graph whatever they are.
+/* torch._dynamo.config.ignore_logging_functions and reorderable_logging_functions: functions that the program declares to be
+ * called for their output only. Calls of the first kind are dropped; those of the second never end a graph.
  */
 #include "py/torchcalls/torchcalls.h"
 

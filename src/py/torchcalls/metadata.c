@@ -1,4 +1,4 @@
-/* Attributes and methods of tensors that only read metadata: which of it they read. */
+/* Attributes and methods of tensors that only read metadata, and which metadata they read. */
 #include <string.h>
 
 #include "py/torchcalls/torchcalls.h"

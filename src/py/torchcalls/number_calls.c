@@ -1,4 +1,4 @@
-/* Calls that give numbers which the data of tensors decides: int(x), float(x), bool(x), and math.sqrt(n), max(n, 0) ... of such numbers
+/* Calls that return numbers from tensor data: int(x), float(x), bool(x), and math.sqrt(n), max(n, 0) ... of such numbers
  * (recorder/data.c). They are part of the graph.
  */
 #include <stdlib.h>

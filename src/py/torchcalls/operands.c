@@ -1,4 +1,4 @@
-/* Operands of calls of torch: what is asked of them, so that the call runs no code of the program and its graph has its tensors. */
+/* Operands of torch calls: what must hold for them, so that the call runs no user code and the graph gets its tensors. */
 #include <string.h>
 
 #include "core/diag/breaks.h"

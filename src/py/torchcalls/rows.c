@@ -1,5 +1,5 @@
-/* Which row of breaks.def a call belongs to that stays an executed step, and whether reports show it as an effect. The
- * answers change what is told and where graphs end, never what the program computes.
+/* The row of breaks.def for a call that stays an executed step, and whether reports show it as a side effect. This
+ * only affects reports and where graphs end, never what the program computes.
  */
 #include "py/recorder/callables.h"
 #include "core/diag/breaks.h"

@@ -1,5 +1,4 @@
-/* Torch's settings, which calls of torch read: asking for one, switching one.
- */
+/* Torch calls that read or switch torch's settings (gradients, autocast, inference mode). */
 #include "core/trace/effects.h"
 #include "py/aten/tensor.h"
 #include "py/recorder/callables.h"

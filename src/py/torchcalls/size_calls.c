@@ -1,4 +1,4 @@
-/* What tensors answer about their sizes where these are open: x.shape, x.size(d), x.numel() ... (recorder/sizes.c). */
+/* Calls that read the sizes of tensors with dynamic dims: x.shape, x.size(d), x.numel() ... (recorder/sizes.c). */
 #include "py/torchcalls/torchcalls.h"
 
 bool

@@ -1,4 +1,4 @@
-/* Which Python functions recording does not look into, and what they count as instead. */
+/* Python functions that recording does not trace into, and what they count as instead. */
 #include "py/recorder/rec.h"
 #include "py/torchcalls/skip.h"
 #include "py/torchcalls/torchcalls.h"

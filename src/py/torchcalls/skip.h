@@ -1,4 +1,4 @@
-/* Python functions that recording does not look into, by kind. */
+/* Python functions that recording does not trace into, by kind. */
 #ifndef KIN_PY_TORCHCALLS_SKIP_H
 #define KIN_PY_TORCHCALLS_SKIP_H
 

@@ -1,4 +1,4 @@
-/* Torch calls: which callables are nodes of the call graph, which only read metadata or ambient state, which hand
+/* Torch calls: which callables are nodes of the call graph, which only read metadata or ambient state, and which give
  * tensor data to Python.
  */
 #include "py/aten/modes.h"

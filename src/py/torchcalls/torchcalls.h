@@ -1,4 +1,4 @@
-/* Calls of torch, and what of torch the program may touch besides: for the folders above. */
+/* Calls of torch and other uses of its objects, for the folders above. */
 #ifndef KIN_PY_TORCHCALLS_TORCHCALLS_H
 #define KIN_PY_TORCHCALLS_TORCHCALLS_H
 

@@ -1,9 +1,9 @@
-/* Backward by torch itself (training_priv.h): the operators of the forward part run once more, on the tensors that it had, with autograd
- * on; then torch goes back from their results. So gradients can be differentiated again, and nothing is lost where the compiled backward
- * does not fit.
+/* Backward by torch itself (training_priv.h): runs the operators of the forward part again, on the original tensors, with autograd
+ * on, and then torch's backward from their results. So gradients can be differentiated again, and nothing is lost if the compiled backward
+ * cannot be used.
  *
- * Inputs come as aliases of their own: an input may depend on another one, and what is wanted is the gradient through this node only.
- * Random numbers are drawn as they were; what had been written to is written to as a copy.
+ * Inputs are passed as aliases, because one input may depend on another, and the gradient through this node only is wanted.
+ * Random numbers are drawn as in the first run; inputs that were written to are passed as copies.
  */
 #include "py/compat/imports.h"
 #include "py/refs/sequence.h"

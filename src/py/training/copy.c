@@ -1,4 +1,4 @@
-/* A plan with gradients for other sizes (py/launch/template.c): what of it is structure and what are numbers, and a copy of it. A copy shares the capture but for
+/* Copies a plan with gradients for other sizes (py/launch/template.c): which parts are structure, which are numbers. A copy shares the capture except for
  * the calls, whose arguments hold sizes.
  */
 #include "py/training/training_priv.h"

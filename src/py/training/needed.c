@@ -1,8 +1,8 @@
-/* Which of the captured operators a result comes from (training_priv.h): going back from one result asks for nothing that only the others need, so that
- * what has happened to their inputs since does not matter.
+/* Which of the captured operators a result depends on (training_priv.h): backward from one result does not run the operators that only other results need, so
+ * changes to their inputs do not matter.
  *
- * Followed by memory, from the last operator to the first: one that makes or writes memory that is needed, or does something else beside
- * (draws random numbers), is needed, and so is all that it takes.
+ * Found by following memory from the last operator to the first: an operator that creates or writes needed memory, or has another effect
+ * (draws random numbers), is needed, and so are all its arguments.
  */
 #include "py/training/training_priv.h"
 

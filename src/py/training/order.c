@@ -1,9 +1,9 @@
-/* In which order hooks of a node's inputs are called.
+/* The order in which hooks of a node's inputs run.
  *
- * Eager has a gradient ready as soon as its operator was gone back over; our node has all of them at once, and torch's engine takes nodes that are ready
- * in an order of its own: the one made last first, but those that accumulate gradients before all others, in any order. Where two or more leaves have hooks, each
- * of these goes into the node as an alias, made in the opposite of eager's order, which the capture has noted (capture/joint.c). The engine goes from alias to alias,
- * and at each accumulates at once, hooks and all.
+ * Eager has a gradient ready as soon as backward has passed the operator; our node has all of them at once, and torch's engine then takes the nodes that
+ * are ready in an order of its own: the one created last first, but nodes that accumulate gradients before all others, in any order. If two or more
+ * leaves have hooks, each of these enters the node as an alias, created in the reverse of eager's order, which the capture has recorded
+ * (capture/joint.c). The engine goes from alias to alias and accumulates at each immediately, running its hooks.
  */
 #include "py/aten/tensor.h"
 #include "py/training/training_priv.h"

@@ -1,11 +1,11 @@
-/* Checkpointed regions (torch.utils.checkpoint without re-entry): the node of a graph that runs inside of one saves the graph's inputs only; what else its
- * backward needs is made again. As with eager, that is one more call of the region's function, which finds variables and attributes as they are by then; its
- * nodes' values are *collected*. Where the call comes to nothing (it is not the same graphs any more), the forward program is launched on the inputs that it had,
- * with the random numbers that it had.
+/* Checkpointed regions (torch.utils.checkpoint without re-entry). The node of a graph inside one saves only the graph's inputs; everything else that
+ * backward needs is computed again. As in eager, that is one more call of the region's function, which finds variables and attributes as they are by
+ * then; the values that its nodes would save are *collected*. If that call does not reach the same graphs any more, the forward program is launched on
+ * the original inputs, with the original random numbers.
  *
- * kintsugi._checkpoint calls the region's function in one of two ways (launch_region_call). *Prepared*, inside of torch's own checkpoint: its
- * steps run, and save as they do in eager; graphs are compiled beside that, and it is told which of them could be done again. Once all can, the function
- * is called without torch's checkpoint, and launches do what that did.
+ * kintsugi._checkpoint calls the region's function in one of two ways (launch_region_call). First *prepared*, inside torch's own checkpoint: its steps
+ * run one by one and save what they save in eager; graphs are compiled beside that, and it is noted which of them could be repeated. Once all can, the
+ * function is called without torch's checkpoint, and launches do its work.
  */
 #include "py/compat/imports.h"
 #include "py/training/training_priv.h"

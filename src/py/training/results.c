@@ -1,12 +1,13 @@
 /* Several results of one node (training_priv.h).
  *
- * A tensor's hooks belong to its node, and torch's engine calls those of a node's every result, with None where nothing comes back. So each of several results
- * gets a node of its own, which is not gone through where nothing comes. The graph's node gives and saves stand-ins; they share the count of writes.
+ * A tensor's hooks belong to its node, and torch's engine runs the hooks of every result of a node, with None where no gradient arrives. So each of
+ * several results gets a node of its own, which the engine does not visit if no gradient arrives. The graph's node returns and saves aliases that share
+ * the version counter.
  *
- * Where one result was made from another one (a loss from scores), eager's way back leads through that one, and the program may look there after the call: a
- * hook, retain_grad, or torch.autograd.grad that asks for it. So the nodes have that edge too. As a rule nobody looks, and nothing comes along it: the graph's
- * node goes back at once. Where somebody does, torch goes back up to there (again.c); what comes past it by other ways is handed to the graph's node, which
- * adds it to what its program gives for the rest.
+ * If one result was computed from another (a loss from scores), eager's backward passes through the other one, and the program may observe that after
+ * the call: by a hook, retain_grad, or torch.autograd.grad for it. So these nodes have that edge too. Usually nobody looks and nothing passes along the
+ * edge: the graph's node does the whole backward at once. If somebody does, torch runs backward as far as there (again.c); gradients that bypass it go
+ * to the graph's node, which adds them to what its program returns for the rest.
  */
 #include "py/compat/imports.h"
 #include "py/compat/kinds.h"

@@ -1,4 +1,4 @@
-/* The way back of a graph in torch.profiler: a row with the name of the graph's own, "Graph 1 of forward [0/0], backward". */
+/* The row of a graph's backward in torch.profiler, named after the graph: "Graph 1 of forward [0/0], backward". */
 #include "py/training/training_priv.h"
 
 #include "py/aten/profiler.h"

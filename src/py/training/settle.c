@@ -1,5 +1,5 @@
-/* What compiling leaves behind: a heap larger than steps need, and pages of the compiler's own code, which a step does not run. Both go once a graph
- * has run a few times, as a training step has no room for them at its peak. */
+/* Releases what compiling leaves behind: a heap larger than steps need, and pages of the compiler's own code, which a step does not run. Done once a graph
+ * has run a few times, because a training step has no room for them at its peak. */
 #define _GNU_SOURCE
 #include "py/training/training_priv.h"
 

@@ -1,9 +1,9 @@
-/* Runs subgraphs whose inputs want gradients (training_priv.h).
+/* Runs subgraphs whose inputs require gradients (training_priv.h).
  *
- * Forward is a launch like others that gives some values more than the program asked for. They are saved by a node of torch's own kind, a
- * torch.autograd.Function whose methods are written in C: so versions of tensors are checked, memory is freed, hooks run and
- * gradients accumulate as with eager's nodes. Backward is a launch of the second program. Whatever that one cannot do (gradients that
- * are to be differentiated again, tangents of another kind) is done by torch, once more through the operators (again.c).
+ * Forward is a launch that returns some values more than the program asked for. They are saved by an ordinary autograd node, a
+ * torch.autograd.Function whose methods are written in C. So versions of tensors are checked, memory is freed, hooks run and
+ * gradients accumulate as with eager's nodes. Backward is a launch of the second program. What that program cannot do (gradients that
+ * are differentiated again, tangents of another kind) is done by torch, by running the operators again (again.c).
  */
 #include "py/compat/imports.h"
 #include "py/training/training_priv.h"

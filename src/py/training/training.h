@@ -1,4 +1,4 @@
-/* Subgraphs whose inputs want gradients: two programs, forward and backward, and a node of autograd between them. */
+/* Subgraphs whose inputs require gradients: two programs, forward and backward, and an autograd node between them. */
 #ifndef KIN_PY_TRAINING_TRAINING_H
 #define KIN_PY_TRAINING_TRAINING_H
 

@@ -1,8 +1,8 @@
-/* Whether forward and backward kernels are used (training_priv.h): both ways run on the inputs of the first calls, before these are launched,
+/* Decides whether forward and backward kernels are used (training_priv.h): torch's way and ours both run on the inputs of the first calls, before any launch,
  * until it is clear which is faster (core/tier/abtest.h).
  *
- * What torch's operators give in the first of them tells what the kernels have to give, in layout and, roughly, in numbers; what they take is
- * what the kernels have to beat. The time of a backward could not be told from calls as they come, as the engine runs it among other nodes at
+ * The first run of torch's operators shows which layouts and, roughly, which values the kernels have to produce; their time is the
+ * time to beat. Backward cannot be timed in the program's own calls, because the engine runs it among other nodes, at
  * a time of its own.
  */
 #include "py/compat/imports.h"
