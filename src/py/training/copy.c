@@ -49,18 +49,12 @@ launch_training_walk(PyObject *training, kin_walk *w, void (*code)(kin_walk *, l
 {
     launch_training *t = (launch_training *)training;
     const kin_capture_joint *j = &t->capture.joint;
-    uint32_t ninputs = t->capture.graph->ninputs;
-    uint64_t words[] = {t->nresults, t->ngiven, t->nwanting, t->ngradients, t->nkept, t->nhanded, t->forward->nouts, ninputs, (uint64_t)PyList_GET_SIZE(t->capture.fakes)};
+    uint32_t nouts = t->forward->nouts, ninputs = t->capture.graph->ninputs;
+    uint64_t words[] = {t->nresults, t->ngiven, t->nwanting, t->ngradients, t->nkept, t->nhanded, nouts, ninputs, (uint64_t)PyList_GET_SIZE(t->capture.fakes)};
     kin_walk_say(w, words, sizeof words);
-    kin_walk_say(w, t->out_of, t->nresults * sizeof *t->out_of);
-    kin_walk_say(w, t->grad_at, t->nresults * sizeof *t->grad_at);
-    kin_walk_say(w, t->base_of, t->forward->nouts * sizeof *t->base_of);
-    kin_walk_say(w, t->wanting, t->nwanting * sizeof *t->wanting);
-    kin_walk_say(w, t->gradient, t->nwanting * sizeof *t->gradient);
-    kin_walk_say(w, t->depends, t->nwanting * sizeof *t->depends);
-    kin_walk_say(w, t->written, ninputs * sizeof *t->written);
-    kin_walk_say(w, t->kept, t->nkept * sizeof *t->kept);
-    kin_walk_say(w, t->handed, t->nhanded * sizeof *t->handed);
+#define SAY_ARRAY(array, n) kin_walk_say(w, t->array, (n) * sizeof *t->array);
+    LAUNCH_TRAINING_ARRAYS(SAY_ARRAY)
+#undef SAY_ARRAY
     SAY(t->capture.numbers);
     SAY(j->results);
     SAY(j->arriving);
@@ -146,16 +140,10 @@ launch_training_copy(PyObject *training, launch_code *forward, launch_code *back
     t->ngradients = from->ngradients;
     t->nkept = from->nkept;
     t->nhanded = from->nhanded;
-    t->out_of = copy_of(from->out_of, t->nresults * sizeof *t->out_of, &ok);
-    t->grad_at = copy_of(from->grad_at, t->nresults * sizeof *t->grad_at, &ok);
-    t->base_of = copy_of(from->base_of, nouts * sizeof *t->base_of, &ok);
     t->tangents = copy_of(from->tangents, t->nresults * sizeof *t->tangents, &ok);
-    t->wanting = copy_of(from->wanting, t->nwanting * sizeof *t->wanting, &ok);
-    t->gradient = copy_of(from->gradient, t->nwanting * sizeof *t->gradient, &ok);
-    t->depends = copy_of(from->depends, t->nwanting * sizeof *t->depends, &ok);
-    t->written = copy_of(from->written, ninputs * sizeof *t->written, &ok);
-    t->kept = copy_of(from->kept, t->nkept * sizeof *t->kept, &ok);
-    t->handed = copy_of(from->handed, t->nhanded * sizeof *t->handed, &ok);
+#define COPY_ARRAY(array, n) t->array = copy_of(from->array, (n) * sizeof *t->array, &ok);
+    LAUNCH_TRAINING_ARRAYS(COPY_ARRAY)
+#undef COPY_ARRAY
     ok = copy_calls(t, &from->capture) && ok;
     if (!ok) {
         Py_DECREF(t);

@@ -32,7 +32,7 @@ static struct {
 } known;
 
 bool
-launch_results_prepare(void)
+launch_results_prepare(PyObject *materialize, PyObject *note)
 {
     known.apply = launch_training_apply(&pass_forward_method, &pass_backward_method);
     PyObject *zeros = kin_import("torch", "zeros"), *zero = zeros == NULL ? NULL : PyObject_CallFunction(zeros, "i", 1), *view = NULL, *node = NULL, *next = NULL;
@@ -45,14 +45,14 @@ launch_results_prepare(void)
     known.task = kin_import("torch._C", "_current_graph_task_id");
     known.dict = kin_import("collections", "OrderedDict");
     known.s_direct = PyUnicode_InternFromString("_kintsugi_direct");
-    known.s_materialize = PyUnicode_InternFromString("materialize_grads");
-    known.s_note = PyUnicode_InternFromString("_kintsugi");
+    known.s_materialize = materialize;
+    known.s_note = note;
     Py_XDECREF(next);
     Py_XDECREF(node);
     Py_XDECREF(view);
     Py_XDECREF(zero);
     Py_XDECREF(zeros);
-    return known.apply && known.probe_node && known.goes_to && known.task && known.dict && known.s_direct && known.s_materialize && known.s_note;
+    return known.apply && known.probe_node && known.goes_to && known.task && known.dict && known.s_direct;
 }
 
 /* -- forward ------------------------------------------------------------------------------------------------------ */

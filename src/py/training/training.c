@@ -26,16 +26,10 @@ dealloc_training(PyObject *self)
     Py_XDECREF(t->row);
     if (t->has_capture)
         launch_training_release(t);
-    free(t->out_of);
-    free(t->grad_at);
-    free(t->base_of);
     free(t->tangents);
-    free(t->wanting);
-    free(t->gradient);
-    free(t->depends);
-    free(t->written);
-    free(t->kept);
-    free(t->handed);
+#define FREE(array, n) free(t->array);
+    LAUNCH_TRAINING_ARRAYS(FREE)
+#undef FREE
     type->tp_free(self);
     Py_DECREF(type);
 }
@@ -102,7 +96,8 @@ prepare(void)
     known.s_not_differentiable = PyUnicode_InternFromString("non_differentiable");
     known.s_materialize = PyUnicode_InternFromString("materialize_grads");
     known.s_note = PyUnicode_InternFromString("_kintsugi");
-    known.ready = known.training != NULL && known.apply != NULL && launch_results_prepare() && known.hooks != NULL && known.anomaly != NULL && known.keeps_graph != NULL && known.s_note != NULL;
+    known.ready = known.training != NULL && known.apply != NULL && known.hooks != NULL && known.anomaly != NULL && known.keeps_graph != NULL &&
+                  known.s_materialize != NULL && known.s_note != NULL && launch_results_prepare(known.s_materialize, known.s_note);
     known.failed = !known.ready;
     PyErr_Clear();
     return known.ready;

@@ -41,6 +41,18 @@ typedef struct {
     uint32_t runs, twice;    /* of these runs, those whose gradients were differentiated again (KIN_TIER_TWICE_WINDOW) */
 } launch_training;
 
+/* Its arrays, and how long each is (`nouts` and `ninputs`: of the forward code and of the graph); `tangents` has a shape of its own. */
+#define LAUNCH_TRAINING_ARRAYS(ARRAY) \
+    ARRAY(out_of, t->nresults)        \
+    ARRAY(grad_at, t->nresults)       \
+    ARRAY(base_of, nouts)             \
+    ARRAY(wanting, t->nwanting)       \
+    ARRAY(gradient, t->nwanting)      \
+    ARRAY(depends, t->nwanting)       \
+    ARRAY(written, ninputs)           \
+    ARRAY(kept, t->nkept)             \
+    ARRAY(handed, t->nhanded)
+
 /* The forward program: the code's outs but for views of inputs in made[], the tensors that its node saves. False: it came to nothing. */
 bool launch_training_forward(launch_running *r, launch_code *code, const launch_inputs *inputs, uint32_t threads, launch_outcome *outcome,
                              PyObject **made, PyObject **saved);
@@ -57,7 +69,8 @@ PyObject *launch_training_apply(PyMethodDef *forward_def, PyMethodDef *backward_
 
 /* -- results.c ----------------------------------------------------------------------------------------------------- */
 
-bool launch_results_prepare(void);
+/* The names "materialize_grads" and "_kintsugi", interned; borrowed for the life of the process. */
+bool launch_results_prepare(PyObject *materialize, PyObject *note);
 /* Where there are several results: they go to `results`, by out; in made[] are stand-ins. False with an exception. */
 bool launch_results_put_stand_ins(const launch_training *t, uint32_t nouts, PyObject **made, PyObject *saved, PyObject **results);
 /* ... and back, behind nodes of their own. */
