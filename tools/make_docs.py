@@ -5,7 +5,6 @@ with its example, and a page for each group of PyTorch's ids are made from the t
 result: it needs no network and can be searched from file://. mkdocs-material draws it.
 """
 
-import ast
 import json
 import os
 import pathlib
@@ -15,7 +14,6 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-EXAMPLES = ROOT / "docs/breaks/examples"
 
 GUIDE = [("Install", "install"), ("First speed-up", "first"), ("Graph breaks", "breaks"), ("Debugging step by step", "debug"), ("The report", "report"), ("Training", "training"), ("Varying sizes", "sizes"),
          ("In continuous integration", "ci"), ("Troubleshooting", "troubleshooting")]
@@ -23,30 +21,6 @@ MEASURED = [("Speed", "bench"), ("Cost of a call", "overhead"), ("Operators", "o
             ("Versions", "versions"), ("Settings", "settings")]
 CATEGORIES = {"data": "Decisions on data", "opaque": "Code that cannot be followed", "requested": "Breaks that the program asks for", "unsupported": "Not supported",
               "python": "Python constructs", "effect": "Effects that strict mode reports", "limit": "Limits and events"}
-
-
-def example_parts(name):
-    """(code that breaks, code that does not, whether it is an event) of docs/breaks/examples/NAME.py; None where there is no such file."""
-    path = EXAMPLES / f"{name}.py"
-    if not path.exists():
-        return None
-    text = path.read_text()
-    lines, tree = text.splitlines(), ast.parse(text)
-    # What the example's own test needs is left out: the docstring, the import of support, the call at the end.
-    kept = [node for node in tree.body if not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)) and not isinstance(node, ast.If)
-            and not (isinstance(node, ast.ImportFrom) and node.module == "support")]
-    source = {node: "\n".join(lines[min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))]) - 1:node.end_lineno]) for node in kept}
-    fixed = [node for node in kept if getattr(node, "name", "").lower().startswith("fixed")]
-    shown = [source[node] for node in kept if node not in fixed]
-    return join_source(shown), join_source([source[node] for node in fixed])
-
-
-def join_source(parts):
-    text = ""
-    for part in parts:
-        simple = "\n" not in part
-        text += ("" if not text else "\n" if simple and text.splitlines()[-1].startswith(("import", "from")) else "\n\n") + part
-    return text
 
 
 def price_of(why, prices):
@@ -68,7 +42,9 @@ def us(value):
 def break_page(row, stock_titles, prices):
     """The page of one row of the table."""
     out = [f"# {row['type']}", "", f"`{row['why']}` · {row['id']} · {CATEGORIES.get(row['category'], row['category'])}", "", "## What happened", "", row["explanation"], ""]
-    example = example_parts(row["why"])
+    from kintsugi import _examples
+
+    example = _examples.parts(row["why"])
     if example and example[0]:
         out += ["## Example", "", "```python", example[0], "```", ""]
     if row["fix"] or row["hints"] or (example and example[1]):

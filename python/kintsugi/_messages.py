@@ -102,6 +102,11 @@ def user_place(stack, place):
     return next((tuple(frame) for frame in reversed(stack) if not library_of(frame[0]) and not frame[0].startswith(STANDARD)), place)
 
 
+def refusal_stack(event):
+    """[(file, line, function)] of the break for which fullgraph=True raised, the compiled function first."""
+    return [(file, int(line), name) for file, line, name in (row.split("\t") for row in event["stack"].splitlines())]
+
+
 def describe_error(error):
     """An exception in words, with the innermost line that is the user's own."""
     frames = [(one.filename, one.lineno, one.name) for one in traceback.extract_tb(error.__traceback__)]

@@ -70,7 +70,7 @@ def write_eager(event, ids, outer, refusal=None):
         _write_start([*outer, (event.get("filename", "?"), event.get("line", 0), event.get("function", event["name"]))])
         metrics = _metrics(event, {"graphs": [], "breaks": [], "facts": []}, event.get("reason") or "the call left nothing that can be replayed")
         if refusal is not None:
-            stack = [(file, int(line), name) for file, line, name in (row.split("\t") for row in refusal["stack"].splitlines())]
+            stack = _messages.refusal_stack(refusal)
             file, line, _ = _messages.user_place(stack, stack[-1] if stack else ("?", 0, "?"))
             text = f"{refusal['type']} at {file}:{line}"
             row = _messages.find_row(refusal["why"])

@@ -163,13 +163,24 @@ def _breaks(options):
         rows = [row for row in rows if wanted in (row["why"], row["id"], *row["stock"])]
         if not rows:
             return _pytorch_id(wanted, options.name)
-        print("\n\n".join(_messages.break_block(row) for row in rows))
+        print("\n\n".join(map(_page_of_break, rows)))
         return 0
     from . import _tables
 
     found = [(row["id"], row["why"], row["category"], " ".join(row["stock"]), row["type"]) for row in rows]
     _tables.show(_tables.table(("id", "name", "category", "PyTorch's ids", "first line of the report"), found))
     return 0
+
+
+def _page_of_break(row):
+    """What a report says of it, and its example before and after the fix."""
+    from . import _examples, _messages
+
+    text = _messages.break_block(row).replace(f"  Kintsugi's page on it: python -m kintsugi breaks {row['id']}\n\n", "")
+    for title, code in zip(("Example:", "Without the graph break:"), _examples.parts(row["why"]) or ()):
+        if code:
+            text += f"\n\n  {title}\n\n" + "\n".join(f"    {line}".rstrip() for line in code.splitlines())
+    return text
 
 
 def _pytorch_id(name, asked):

@@ -32,6 +32,41 @@ def test_a_break_in_every_layer_is_one_cause(explain):
     assert cause["patch"]["lines"] == ["        x = torch.where(x.sum() > 1000000000.0, x * 2, x)"]
 
 
+BOTH_WAYS = """import torch
+
+
+@torch.compile
+def walk(x):
+    for _ in range(2):
+        if x.sum() > 0:
+            x = x * 0.5
+        else:
+            x = x + 1
+    return x.sin()
+
+
+for _ in range(3):
+    walk(torch.ones(4))
+    walk(-torch.ones(4))
+"""
+
+
+def test_breaks_of_a_call_are_those_on_its_way(explain):
+    """Calls that go another way add theirs to the recording; one call comes by two of them."""
+    _, (found,), out = explain(BOTH_WAYS, "--seconds", "0.01")
+    cause, = found["causes"]
+    assert found["breaks"] > 2 and cause["count"] == 2 and "2 times in a call" in out.out
+    assert [kind for kind, _, _ in found["sequence"]].count("break") == 2
+
+
+def test_ways_through_a_recording():
+    from kintsugi.diagnose import paths
+
+    steps = [{"alt": 0}, {"alt": 4}, {"alt": 6}, {"alt": 0}, {"alt": 0}, {"alt": 8}, {"alt": 0}, {"alt": 0}, {"alt": 0}]
+    assert paths.of({"steps": steps}) == [{0, 1, 2, 3}, {0, 1, 4, 5}, {0, 1, 2, 6, 7}, {0, 1, 4, 5, 8}]
+    assert paths.of({"steps": []}) == [set()] and paths.last({"steps": steps[:1]}) == {0}
+
+
 def test_carets_origin_and_effects(explain):
     _, (found,), out = explain(programs.ORIGIN, "--no-measure")
     cause, = found["causes"]

@@ -249,3 +249,30 @@ def test_a_trace_names_what_was_compiled_again(tmp_path):
              '{"compilation_metrics": {"co_name": "pool", "co_filename": "/nowhere/m.py", "co_firstlineno": 4}, "frame_id": 3, "frame_compile_id": 1}']
     assert _read(tmp_path, "".join((line if line.startswith("\t") else head + line) + "\n" for line in lines)) == [
         ("break", "Data-dependent branching", "/nowhere/m.py", 10), ("recompile", "pool was compiled again: 3/0: n == 1", "/nowhere/m.py", 4)]
+
+
+def test_code_in_sentences_and_long_cells():
+    from kintsugi.report import text
+
+    assert text.prose("write `a < b` & `c`") == "write <code>a &lt; b</code> &amp; <code>c</code>"
+    assert "<td class=\"w\">" in text.table("t", [("why", False)], [["a reason that takes more than forty characters"]])
+
+
+def test_limits_of_the_machine_are_those_of_an_idle_one(monkeypatch):
+    """Where threads wait for each other because others have the processors, one thread says what the machine can do."""
+    import time
+
+    import torch
+
+    from kintsugi.diagnose import anatomy
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    monkeypatch.setattr(anatomy, "_best", lambda call: 1.0 if torch.get_num_threads() > 1 else 1e-3)
+    try:
+        found = anatomy.limits()
+    finally:
+        torch.set_num_threads(threads)
+    assert found["gb_per_s"] == pytest.approx(2 * 4 * (1 << 23) / 1e-3 / 1e9) and torch.get_num_threads() == threads
+    monkeypatch.undo()
+    assert anatomy._best(lambda: time.sleep(0.001), seconds=0.0) < 1.0

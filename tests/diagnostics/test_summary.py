@@ -106,6 +106,13 @@ def test_a_backend_that_raises_is_named_with_its_line(tmp_path):
     assert "not measured: backend choosy raised ValueError: only convolutions (at script.py:6)" in told and "fix: return `gm.forward`" in told
 
 
+def test_a_refused_break_is_no_lack_of_breaks(tmp_path):
+    text = "import torch\n\n\n@torch.compile(fullgraph=True)\ndef f(x):\n    if x.sum() > 0:\n        x = x + 1\n    return x\n\n\ntry:\n    f(torch.ones(3))\nexcept RuntimeError:\n    pass\n"
+    lines = [line for line in _run(tmp_path, text).stderr.splitlines() if line.startswith("kintsugi: ")]
+    assert lines[0].endswith("0 of 1 call was replayed") and "no graph breaks" not in lines[1]
+    assert "script.py:6, where fullgraph=True allows no graph break: Data-dependent branching" in lines[1]
+
+
 def test_stats_tell_what_a_backend_raised():
     def choosy(gm, inputs):
         raise ValueError("not today")

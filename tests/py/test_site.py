@@ -49,6 +49,15 @@ def test_pages_ask_no_server(tmp_path):
     assert (tmp_path / "a.html").read_text() == '<p>text</p><script src="search.js"></script>'
 
 
+def test_the_command_shows_the_example_before_and_after(capsys):
+    from kintsugi import cli
+
+    assert cli.main(["breaks", "DATA_DEPENDENT_BRANCH"]) == 0
+    out = capsys.readouterr().out
+    assert "  Example:\n\n    " in out and "  Without the graph break:\n\n" in out and "torch.where" in out and "def fixed" in out
+    assert "support" not in out and "page on it: python -m" not in out
+
+
 def test_recompiles_link_to_their_page(tmp_path, monkeypatch):
     event = {"name": "f", "filename": "m.py", "line": 2, "failures": "- n == 4", "limit": 8}
     for record in (_messages.recompile_record, _messages.limit_record):

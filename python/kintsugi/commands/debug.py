@@ -126,9 +126,12 @@ def _tried(job):
     from kintsugi.diagnose import show
 
     attempts = job.record["attempts"]
-    if not attempts:
+    if not attempts and not job.causes("before"):
         return
     yield "", ""
+    if not attempts:
+        yield "3. Fix and verify: for these causes there is no fix that can be tried by itself", "bold"
+        return
     yield "3. Fix and verify", "bold"
     for one in attempts:
         cause = one["cause"]

@@ -7,7 +7,7 @@ import dataclasses
 
 from .. import _api, _kernels
 from . import causes as _causes
-from . import anatomy, fixes, outside, price, recompiles, screen
+from . import anatomy, fixes, outside, paths, price, recompiles, screen
 
 
 @dataclasses.dataclass
@@ -125,8 +125,10 @@ def _kernels_of(observed, verdict):
 def _sequence(dump):
     """What a call goes through: its graphs, breaks and effects in order."""
     breaks = {entry["step"]: entry for entry in dump["breaks"]}
-    found, seen = [], set()
+    found, seen, taken = [], set(), paths.last(dump)
     for index, step in enumerate(dump["steps"]):
+        if index not in taken:
+            continue
         if index in breaks:
             found.append(("break", breaks[index]["line"], breaks[index]["type"]))
         elif step["graph"] and step["graph"] not in seen:

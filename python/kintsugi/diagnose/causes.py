@@ -8,7 +8,7 @@ import linecache
 import re
 
 from .. import _logs, _messages
-from . import anatomy, fixes
+from . import anatomy, fixes, paths
 
 
 _SLOT = re.compile(r"<(?:slot wrapper|method) '(?P<name>\w+)' of '(?P<owner>[\w.]+)' objects>")
@@ -72,13 +72,15 @@ def of_dump(dump):
         key = entry["why"], entry["filename"], entry["line"]
         if key in found:
             cause = found[key]
-            cause.count += 1
         else:
             cause = found[key] = _break_cause(entry, dump, makers)
             cause.sides = anatomy.sides(dump, entry["step"])
         cause.steps.append(entry["step"])
         step = dump["steps"][entry["step"]]
         cause.skipped = cause.skipped or (step["kind"] == "check" and (step["imm"] == 1 or step["text"].endswith(", False)")))
+    ways = paths.of(dump)
+    for cause in found.values():
+        cause.count = max(len(way.intersection(cause.steps)) for way in ways)
     return list(found.values())
 
 

@@ -103,7 +103,7 @@ class Job:
                 cause["original"] = known["user"] if known else None  # where the line stands in the program as it is
                 if known and cause["price_us"] is None:
                     cause["price_us"], cause["share"], cause["how"] = known["price_us"], known["share"], known["how"]
-        return sorted(found, key=lambda pair: -(pair[1]["price_us"] or 0.0))
+        return sorted(found, key=lambda pair: (pair[1]["kind"] == "recompile", -(pair[1]["price_us"] or 0.0)))  # later calls do not pay for recompiles
 
     def next_cause(self):
         tried = {(tuple(one["key"]), one["lines"]) for one in self.record["attempts"]}

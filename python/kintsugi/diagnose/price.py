@@ -8,7 +8,7 @@
 
 from .. import _api
 from .._config import config
-from . import model, outside, timing
+from . import model, outside, paths, timing
 from . import program as programs
 from .screen import quiet
 
@@ -179,8 +179,10 @@ def _real(observed, given):
 
 def _find(dump, breaks):
     """For each cause that the recording has its steps there, the most frequent one first."""
-    by_place = {}
+    by_place, taken = {}, paths.last(dump)
     for entry in dump["breaks"]:
+        if entry["step"] not in taken:
+            continue
         by_place.setdefault((entry["why"], entry["filename"], entry["line"]), []).append(entry["step"])
     known = [(cause, by_place[cause.why, cause.filename, cause.line]) for cause in breaks if (cause.why, cause.filename, cause.line) in by_place]
     for cause, steps in known:

@@ -13,6 +13,7 @@ import torch
 
 from .. import _api, _launch, _symbols, fx
 from .._config import config
+from . import paths
 from .screen import quiet
 
 
@@ -55,8 +56,10 @@ class Program:
 
     def __init__(self, dump, values):
         self.dump, self.values = dump, values
-        self.nodes = _nodes_by_step(dump)
-        self.breaks = {entry["step"]: entry for entry in dump["breaks"]}
+        self.path = sorted(paths.last(dump))
+        taken = set(self.path)
+        self.nodes = {index: node for index, node in _nodes_by_step(dump).items() if index in taken}
+        self.breaks = {entry["step"]: entry for entry in dump["breaks"] if entry["step"] in taken}
         self.args = []
         self.externals = {}
         self.constants = {}
@@ -74,7 +77,8 @@ class Program:
     def only_for_effects(self):
         """Steps of tensor calls that nothing needs but side effects: `y.norm()` in `print(float(y.norm()))`."""
         steps = self.dump["steps"]
-        live = {vid for index, step in enumerate(steps) if index not in self.nodes and (index in self.breaks or step["kind"] != "check" and not is_effect(step))
+        taken = [(index, steps[index]) for index in self.path]
+        live = {vid for index, step in taken if index not in self.nodes and (index in self.breaks or step["kind"] != "check" and not is_effect(step))
                 for vid in step["operands"]}
         found = set()
         for index in sorted(self.nodes, reverse=True):
@@ -83,7 +87,7 @@ class Program:
                 found.add(index)
             else:
                 live.update(steps[index]["operands"])
-        used = {vid for index, step in enumerate(steps) if is_effect(step) or index in found for vid in step["operands"]}
+        used = {vid for index, step in taken if is_effect(step) or index in found for vid in step["operands"]}
         return frozenset(index for index in found if self.nodes[index]["vid"] in used)
 
     def try_out(self):
@@ -193,7 +197,8 @@ class _Writer:
         return found
 
     def text(self):
-        for index, step in enumerate(self.program.dump["steps"]):
+        for index in self.program.path:
+            step = self.program.dump["steps"][index]
             if index in self.left_out:
                 continue
             if index in self.program.nodes:

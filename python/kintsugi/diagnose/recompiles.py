@@ -128,7 +128,7 @@ def _cause(observed, name, fact, dim, change):
     if fact is not None and fact["line"]:
         filename, line, function = fact["filename"], fact["line"], fact["function"]
     cause = Cause("recompile", f"{name} changed" if dim is None else f"the size of {name} changed (dim {dim})", filename=filename, line=line, function=function, user=(filename, line, function),
-                  explanation="Each kind of calls is recorded and compiled once more; beyond config.recompile_limit calls run eagerly.",
+                  explanation="Each new kind of call is recorded and compiled once; beyond config.recompile_limit recordings, further kinds run eagerly.",
                   hints=[remedy.format(name=about, dim=dim)])
     if fact is not None and fact["line"]:
         cause.origin = [(filename, line, linecache.getline(filename, line).strip())]

@@ -5,7 +5,7 @@ import linecache
 
 from ..diagnose import show
 from . import compare, kernels, timeline
-from .text import esc, table
+from .text import esc, prose, table
 
 STYLE = """
 :root { color-scheme: light dark; --bg: #fff; --fg: #1a1c20; --soft: #5a6068; --line: #d5d9df; --card: #f6f7f9; --bad: #b3261e; --good: #136c3a; --bar: #3b6fc4;
@@ -21,6 +21,7 @@ pre, code { font: 13px/1.5 ui-monospace, monospace; } pre { background: var(--ca
 .cause { border: 1px solid var(--line); border-radius: 8px; padding: .2rem 1rem .8rem; margin: 1rem 0; }
 .scroll { overflow-x: auto; } table { border-collapse: collapse; width: 100%; font-size: .92rem; } caption { text-align: left; color: var(--soft); padding-bottom: .3rem; }
 th, td { text-align: left; padding: .3rem .6rem .3rem 0; border-bottom: 1px solid var(--line); vertical-align: top; } td.n, th.n { text-align: right; white-space: nowrap; }
+td.w { min-width: 12rem; } p code, li code { overflow-wrap: anywhere; }
 .hit { background: var(--mark); display: inline-block; min-width: 100%; } .under { color: var(--bad); } .plus { background: var(--plus); display: inline-block; min-width: 100%; }
 .minus { background: var(--mark); display: inline-block; min-width: 100%; }
 .strip { display: flex; flex-wrap: wrap; gap: .35rem; padding: 0; list-style: none; }
@@ -126,7 +127,7 @@ def _cause(ident, cause):
         parts.append(f"<p>in {esc(cause.library)}:</p>" + excerpt(cause.filename, cause.line, cause.columns))
     for file, line, code in cause.origin if cause.kind == "break" else ():
         parts.append(f"<p>Its data comes from {esc(show.place(file, line))}: <code>{esc(code)}</code></p>")
-    parts.append(f"<p>{esc(cause.explanation)}</p>")
+    parts.append(f"<p>{prose(cause.explanation)}</p>")
     if cause.patch is not None:
         lines = []
         for text in cause.patch.diff().splitlines()[3:]:
@@ -134,15 +135,15 @@ def _cause(ident, cause):
             lines.append(f"<span class=\"{kind}\">{esc(text)}</span>")
         parts.append(f"<p>Fix:</p><pre tabindex=\"0\">{chr(10).join(lines)}</pre><p class=\"soft\">{esc(cause.patch.caution)}</p>")
     elif cause.fix:
-        parts.append(f"<p>Fix: {esc(cause.fix)}</p>")
+        parts.append(f"<p>Fix: {prose(cause.fix)}</p>")
     if cause.patch is None and cause.hints:
-        parts.append("<ul>" + "".join(f"<li>{esc(hint)}</li>" for hint in cause.hints) + "</ul>")
+        parts.append("<ul>" + "".join(f"<li>{prose(hint)}</li>" for hint in cause.hints) + "</ul>")
     parts += [_sides(ident, cause), _changes(cause)]
     if cause.unpriced:
         parts.append(f"<p class=\"soft\">No price: {esc(cause.unpriced)}</p>")
     notes = cause.notes[:len(cause.notes) - len(cause.changes)]  # the table of changes says the others
     if notes:
-        parts.append("<ul class=\"soft\">" + "".join(f"<li>{esc(note)}</li>" for note in notes) + "</ul>")
+        parts.append("<ul class=\"soft\">" + "".join(f"<li>{prose(note)}</li>" for note in notes) + "</ul>")
     if cause.id:
         link = f" · <a href=\"{esc(cause.page)}\">PyTorch's page</a>" if cause.page else ""
         own = f" · <a href=\"{esc(cause.own_page)}\">its page</a>" if cause.own_page else ""
