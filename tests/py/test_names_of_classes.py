@@ -1,5 +1,6 @@
 """A class of the program may be called as one of C is: what is known of that one does not hold for it."""
 import functools
+import weakref
 
 import pytest
 import torch
@@ -86,3 +87,62 @@ def test_the_classes_of_c_are_still_known():
         assert torch.equal(got[0], want[0]) and got[1:] == want[1:]
     stats = kintsugi.stats(compiled)
     assert stats["replays"] == 3 and stats["variants"][0]["breaks"] == 0
+
+
+def counting(name):
+    def init(self):
+        self.calls = 0
+
+    def call(self, x):
+        self.calls += 1
+        return torch.sin(x) + self.calls
+
+    return type(name, (), {"__init__": init, "__call__": call})()
+
+
+@pytest.mark.parametrize("kernels", [False, True])
+@pytest.mark.parametrize("name", ["ScriptFunction", "torch._C.ScriptFunction", "OpOverload", "BackwardHookFunction", "Parameter", "Tensor"])
+def test_callable_of_a_class_called_like_torchs(name, kernels):
+    """What it does besides computing happens once in each call."""
+    def run(compiled):
+        counter = counting(name)
+        fn = kintsugi.compile(lambda x: counter(x) * 2, options={"kernels": kernels, "warm": kernels}) if compiled else lambda x: counter(x) * 2
+        return [fn(torch.ones(4))[0].item() for _ in range(6)], counter.calls
+
+    assert run(True) == pytest.approx(run(False))
+
+
+def test_tensors_that_a_class_holds_get_no_weak_reference():
+    """Programs see weak references to tensors, and torch.utils.swap_tensors refuses tensors that have one."""
+    class Mine(torch.Tensor):
+        pass
+
+    class Model(torch.nn.Module):
+        held = torch.ones(3).as_subclass(Mine)
+
+        def forward(self, x):
+            return x + 1
+
+    model = Model()
+    compiled = kintsugi.compile(model)
+    for _ in range(3):
+        assert torch.equal(compiled(torch.ones(3)), torch.full((3,), 2.0))
+    assert weakref.getweakrefcount(Model.__dict__["held"]) == 0
+    torch.utils.swap_tensors(Model.__dict__["held"], torch.zeros(3).as_subclass(Mine))
+
+
+def test_subclass_of_parameter_with_its_name():
+    """The flag that makes a tensor a torch.nn.Parameter says nothing of a class below it, whatever that one is called."""
+    class Parameter(torch.nn.Parameter):
+        pass
+
+    class Mine(torch.Tensor):
+        pass
+
+    def fn(p, x):
+        return x + 1 if isinstance(p, Parameter) else x + 2
+
+    for p in (torch.nn.Parameter(torch.ones(3).as_subclass(Mine)), torch.nn.Parameter(torch.ones(3)), Parameter(torch.ones(3))):
+        compiled = kintsugi.compile(fn)
+        for _ in range(3):
+            assert torch.equal(compiled(p, torch.ones(3)), fn(p, torch.ones(3)))

@@ -3,6 +3,7 @@
 #include "py/compat/codes.h"
 
 #include "py/compat/extra.h"
+#include "py/compat/utf8.h"
 #include <opcode.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -57,10 +58,8 @@ remember_unknown(PyCodeObject *code, int opcode)
 {
     if (opcode < 0 || unknown[0] != '\0')
         return;
-    const char *name = PyUnicode_AsUTF8(code->co_qualname), *file = PyUnicode_AsUTF8(code->co_filename);
     snprintf(unknown, sizeof unknown, "%.80s (%.120s:%d) has an instruction that this build for CPython %.20s does not know (opcode %d)",
-             name != NULL ? name : "?", file != NULL ? file : "?", code->co_firstlineno, PY_VERSION, opcode);
-    PyErr_Clear();
+             kin_utf8(code->co_qualname), kin_utf8(code->co_filename), code->co_firstlineno, PY_VERSION, opcode);
 }
 
 const char *

@@ -1,6 +1,7 @@
 /* The answers are found once, by examining live objects, and kept for the life of the process. That needs no private name, so it works in every version. */
 #define Py_BUILD_CORE 1
 #include "py/compat/kinds.h"
+#include "py/compat/utf8.h"
 
 #include <internal/pycore_call.h>
 #include <internal/pycore_dict.h>
@@ -84,10 +85,7 @@ kin_callable_name(PyObject *callable)
         return ((PyWrapperDescrObject *)callable)->d_base->name;
     if (!PyFunction_Check(callable))
         return "";
-    const char *name = PyUnicode_AsUTF8(((PyFunctionObject *)callable)->func_name);
-    if (name == NULL)
-        PyErr_Clear();
-    return name != NULL ? name : "";
+    return kin_utf8(((PyFunctionObject *)callable)->func_name);
 }
 
 /* -- places of raises -------------------------------------------------------------------------------------------------- */

@@ -8,6 +8,7 @@
 #include "py/guardeval/class_same.h"
 
 #include "core/base/vec.h"
+#include "py/aten/tensor.h"
 #include "py/compat/heap.h"
 #include "py/compat/kinds.h"
 #include "py/guardeval/guard.h"
@@ -86,8 +87,7 @@ is_weakly_known(PyObject *value)
     PyTypeObject *t = Py_TYPE(value);
     bool plain = t == &PyFunction_Type || PyType_Check(value) || PyCFunction_CheckExact(value) || PyModule_Check(value);
     /* weak references to tensors can be seen by the program */
-    return plain || (PyType_SUPPORTS_WEAKREFS(t) && (t->tp_flags & Py_TPFLAGS_HEAPTYPE) && strcmp(t->tp_name, "Tensor") != 0 &&
-                     strcmp(t->tp_name, "Parameter") != 0);
+    return plain || (PyType_SUPPORTS_WEAKREFS(t) && (t->tp_flags & Py_TPFLAGS_HEAPTYPE) && !kin_is_tensor(value));
 }
 
 static PyObject *

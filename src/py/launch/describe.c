@@ -2,16 +2,14 @@
 #include <stdio.h>
 
 #include "py/launch/launch_priv.h"
+#include "py/compat/utf8.h"
 
 /* -- events ----------------------------------------------------------------------------------------------------- */
 
 const char *
 launch_name_of(const kin_launch_context *context)
 {
-    const char *name = context->name == NULL ? NULL : PyUnicode_AsUTF8(context->name);
-    if (name == NULL)
-        PyErr_Clear();
-    return name == NULL ? "?" : name;
+    return kin_utf8(context->name);
 }
 
 void

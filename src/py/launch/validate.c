@@ -3,6 +3,7 @@
  * program gets the results of the steps, so a wrong result never reaches it. Inputs that are written to are restored in between.
  */
 #include "py/launch/launch_priv.h"
+#include "py/compat/utf8.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -96,15 +97,12 @@ compare(kin_entry *v, const kin_subgraph *subgraph, const launch_code *code, con
 static void
 refute(kernel_launcher *self, launch_version *version, PyObject *text)
 {
-    const char *chars = PyUnicode_AsUTF8(text);
-    if (chars == NULL)
-        PyErr_Clear();
-    snprintf(version->reason, sizeof version->reason, "its results differ from eager's: %s", chars != NULL ? chars : "?");
+    snprintf(version->reason, sizeof version->reason, "its results differ from eager's: %s", kin_utf8(text));
     kin_event_begin(self->context.log, KIN_EVENT_DIFFER);
     kin_event_str(self->context.log, "name", launch_name_of(&self->context));
     kin_event_int(self->context.log, "entry", self->context.entry);
     kin_event_int(self->context.log, "graph", self->graph);
-    kin_event_str(self->context.log, "text", chars != NULL ? chars : "?");
+    kin_event_str(self->context.log, "text", kin_utf8(text));
     kin_event_end(self->context.log);
     if (launch_drop(version))
         launch_say(self, version->reason);

@@ -116,7 +116,9 @@ collect_classes(rec *r, kin_vid vid, PyObject *method, PyObject **list, int *n)
 static int
 has_flag(rec *r, kin_vid vid, PyTypeObject *cls)
 {
-    bool parameter = strcmp(cls->tp_name, "Parameter") == 0, buffer = strcmp(cls->tp_name, "Buffer") == 0;
+    static PyObject *parameter_class, *buffer_class;
+    bool parameter = kin_import_once(&parameter_class, "torch.nn.parameter", "Parameter") == (PyObject *)cls;
+    bool buffer = kin_import_once(&buffer_class, "torch.nn.parameter", "Buffer") == (PyObject *)cls;
     attr_result at;
     if (!kin_is_tensor(O(r, vid)) || (!parameter && !buffer)) /* their subclasses are asked the plain way */
         return 0;

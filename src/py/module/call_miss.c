@@ -5,6 +5,7 @@
 #include "py/backend/custom.h"
 #include "py/compat/codes.h"
 #include "py/compat/imports.h"
+#include "py/compat/utf8.h"
 #include "py/guardeval/guard.h"
 #include "py/module/call_priv.h"
 #include "py/module/fullgraph.h"
@@ -488,11 +489,10 @@ call_run_remade(call_state *c)
     kin_entry_object *old = c->remade;
     PyObject *place = kin_log_step_place(old, old->v->remake.step);
     PyObject *cause = place == NULL ? NULL : PyUnicode_FromFormat("every replay of recording %u left it at %U", old->number, place);
-    const char *text = cause == NULL ? NULL : PyUnicode_AsUTF8(cause);
-    if (text == NULL)
+    if (cause == NULL)
         PyErr_Clear();
     old->v->remake = (kin_remake){.settled = true}; /* whatever comes of it */
-    kin_log_recompile(self->state, self->name, shown_code(self, c->shape->owner->code), text == NULL ? "?" : text);
+    kin_log_recompile(self->state, self->name, shown_code(self, c->shape->owner->code), kin_utf8(cause));
     PyObject *value = record(c, cause);
     Py_XDECREF(place);
     Py_XDECREF(cause);
@@ -560,9 +560,7 @@ record_or_limit(call_state *c, PyObject *cause)
 {
     kin_compiled *self = c->self;
     kin_code_entry *entry = c->shape->owner;
-    const char *text = cause == NULL ? "called with another number of arguments, or with other keywords" : PyUnicode_AsUTF8(cause);
-    if (text == NULL)
-        PyErr_Clear();
+    const char *text = cause == NULL ? "called with another number of arguments, or with other keywords" : kin_utf8(cause);
     if (entry->nentries >= recompile_limit(self)) {
         entry->told_limit = true;
         kin_log_limit(self->state, self->name, shown_code(self, entry->code), recompile_limit(self), text == NULL ? "?" : text);

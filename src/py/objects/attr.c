@@ -4,6 +4,7 @@
  */
 #include "py/compat/heap.h"
 #include "py/compat/kinds.h"
+#include "py/compat/utf8.h"
 #include "py/objects/objects.h"
 #include "py/torchcalls/torchcalls.h"
 #include <stddef.h>
@@ -338,7 +339,7 @@ function_attr(rec *r, kin_vid base, PyObject *name, attr_result *out)
         {"__kwdefaults__", offsetof(PyFunctionObject, func_kwdefaults)}, {"__name__", offsetof(PyFunctionObject, func_name)},
         {"__qualname__", offsetof(PyFunctionObject, func_qualname)}, {NULL, 0}};
     PyObject *obj = O(r, base);
-    if (PyCode_Check(obj) && strncmp(PyUnicode_AsUTF8(name), "co_", 3) == 0 && rec_need_const(r, base) != 0) {
+    if (PyCode_Check(obj) && strncmp(kin_utf8(name), "co_", 3) == 0 && rec_need_const(r, base) != 0) {
         PyObject *value = PyObject_GenericGetAttr(obj, name);
         PyErr_Clear();
         bool constant = value != NULL && kin_is_exact_immutable(value);

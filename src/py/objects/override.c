@@ -7,6 +7,7 @@
 #include "py/aten/modes.h"
 #include "py/compat/codes.h"
 #include "py/compat/kinds.h"
+#include "py/compat/utf8.h"
 #include "py/objects/objects.h"
 #include "py/torchcalls/skip.h"
 #include "py/torchcalls/torchcalls.h"
@@ -186,7 +187,7 @@ call_of_default(rec *r, const rec_args *a)
     if (self != NULL && rec_is_of_tensors(self))
         name = PyDescr_NAME(self);
     PyErr_Clear();
-    unsigned mask = name != NULL ? rec_meta_mask(PyUnicode_AsUTF8(name)) : 0;
+    unsigned mask = name != NULL ? rec_meta_mask(kin_utf8(name)) : 0;
     Py_XDECREF(self);
     if (mask == 0 || (mask & KIN_META_SIZES && rec_open_sizes(r, args->items[0]) != 0))
         return false;

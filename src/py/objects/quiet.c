@@ -6,6 +6,7 @@
  * the code (names_of: the globals that it uses; None if it may do more than compute).
  */
 #include "py/compat/imports.h"
+#include "py/compat/utf8.h"
 #include "py/objects/objects.h"
 #include "py/torchcalls/skip.h"
 #include "py/torchcalls/torchcalls.h"
@@ -17,10 +18,9 @@ static bool is_quiet(rec *r, kin_vid *func, int depth);
 static bool
 module_begins(PyObject *module, const char *name)
 {
-    const char *text = module != NULL && PyUnicode_Check(module) ? PyUnicode_AsUTF8(module) : NULL;
+    const char *text = kin_utf8(module);
     size_t n = strlen(name);
-    PyErr_Clear();
-    return text != NULL && strncmp(text, name, n) == 0 && (text[n] == 0 || text[n] == '.');
+    return strncmp(text, name, n) == 0 && (text[n] == 0 || text[n] == '.');
 }
 
 /* A module whose functions compute. */

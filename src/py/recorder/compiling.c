@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "py/recorder/rec.h"
+#include "py/compat/utf8.h"
 
 static PyObject *compiler_dict, *flag_name; /* namespace of torch.compiler, and the name in it */
 static PyObject *own_name; /* the name behind is_dynamo_compiling(): torch.export sets the other one as well */
@@ -70,17 +71,14 @@ rec_is_compiling_flag(PyObject *dict, PyObject *key)
 static bool
 passes_on(const rec_frame *f)
 {
-    const char *name = PyUnicode_AsUTF8(f->code->co_name);
-    PyErr_Clear();
-    return name != NULL && (strstr(name, "compiling") != NULL || strcmp(name, "is_tracing") == 0);
+    const char *name = kin_utf8(f->code->co_name);
+    return strstr(name, "compiling") != NULL || strcmp(name, "is_tracing") == 0;
 }
 
 static bool
 is_in(const PyCodeObject *code, const char *part)
 {
-    const char *file = PyUnicode_AsUTF8(code->co_filename);
-    PyErr_Clear();
-    return file != NULL && strstr(file, part) != NULL;
+    return strstr(kin_utf8(code->co_filename), part) != NULL;
 }
 
 static const rec_frame *

@@ -13,6 +13,7 @@
  * frames below it are no longer watched.
  */
 #include "py/compat/imports.h"
+#include "py/compat/utf8.h"
 #include "py/recorder/rec.h"
 
 typedef struct {
@@ -125,7 +126,7 @@ void
 rec_refuse(rec *r)
 {
     if (getenv("KIN_DEBUG") && !r->refused)
-        fprintf(stderr, "region refused in %s, line %d, at %s\n", PyUnicode_AsUTF8(r->top->code->co_qualname),
+        fprintf(stderr, "region refused in %s, line %d, at %s\n", kin_utf8(r->top->code->co_qualname),
                 PyCode_Addr2Line(r->top->code, (int)r->top->offset), kin_instr_name(r->top->in));
     r->refused = true;
     r->stopped = true; /* until the region is undone */
@@ -296,7 +297,9 @@ note_object(rec *r, PyObject *obj, int depth)
     if (list || PyTuple_Check(obj))
         for (Py_ssize_t i = 0; ok && i < (list ? PyList_GET_SIZE(obj) : PyTuple_GET_SIZE(obj)); i++)
             ok = note_object(r, list ? PyList_GET_ITEM(obj, i) : PyTuple_GET_ITEM(obj, i), depth + 1);
-    return ok && strcmp(Py_TYPE(obj)->tp_name, "torch._C.Generator") != 0 && !PyDict_Check(obj);
+    static PyObject *generator;
+    bool draws = kin_import_once(&generator, "torch._C", "Generator") == NULL || PyObject_TypeCheck(obj, (PyTypeObject *)generator);
+    return ok && !draws && !PyDict_Check(obj);
 }
 
 static bool

@@ -2,6 +2,7 @@
 #include "py/recorder/callables.h"
 #include "core/diag/breaks.h"
 #include "py/aten/modes.h"
+#include "py/compat/utf8.h"
 #include "py/recorder/rec.h"
 #include <stdarg.h>
 
@@ -271,7 +272,7 @@ rec_bug(rec *r, const char *what)
     int line = r->top ? PyCode_Addr2Line(r->top->code, (int)r->top->offset) : 0;
     r->result->health = KIN_RECORD_BUG;
     snprintf(r->result->reason, sizeof r->result->reason, "internal error: %s at %s:%d, %s", what,
-             r->top ? PyUnicode_AsUTF8(r->top->code->co_qualname) : "?", line,
+             r->top ? kin_utf8(r->top->code->co_qualname) : "?", line,
              r->top != NULL && r->top->in != NULL ? kin_instr_name(r->top->in) : "?");
 }
 

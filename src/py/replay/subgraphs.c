@@ -5,6 +5,7 @@
 
 #include "core/trace/effects.h"
 #include "py/aten/tensor.h"
+#include "py/compat/utf8.h"
 #include "py/guardeval/guard.h"
 
 #include <stdlib.h>
@@ -139,7 +140,7 @@ kin_subgraphs_say_parts(const kin_entry *v, const kin_subgraphs *subgraphs, kin_
         if (subgraph->why == NULL || t->steps.at[subgraphs->at.at[u + 1].first].graph != graph)
             continue;
         kin_event_begin(log, KIN_EVENT_PART);
-        kin_event_str(log, "name", name == NULL ? "?" : PyUnicode_AsUTF8(name));
+        kin_event_str(log, "name", kin_utf8(name));
         kin_event_int(log, "entry", entry);
         kin_event_int(log, "graph", graph);
         kin_event_int(log, "step", subgraph->end);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "py/compat/imports.h"
+#include "py/compat/utf8.h"
 
 static PyObject *
 make_vid_leaf(kin_vid vid)
@@ -18,9 +19,9 @@ input_source(grapher *x, kin_vid vid)
     dumper *d = x->d;
     const kin_val *val = &d->t->vals.at[vid];
     PyObject *path = dump_path(d, vid);
-    const char *chars = path != NULL ? PyUnicode_AsUTF8(path) : NULL;
-    if (chars == NULL)
-        return path;
+    if (path == NULL)
+        return NULL;
+    const char *chars = kin_utf8(path);
     PyObject *name = val->name ? kin_refs_get(d->refs, val->name) : NULL;
     bool packed = strncmp(chars, "L['args']", 9) == 0 || strncmp(chars, "L['kwargs']", 11) == 0;
     PyObject *shown = NULL;
@@ -48,10 +49,7 @@ static PyObject *
 input_name(grapher *x, PyObject *source)
 {
     kin_text text = {0};
-    const char *chars = PyUnicode_AsUTF8(source);
-    if (chars == NULL)
-        return NULL;
-    kin_graph_source_name(chars, &text);
+    kin_graph_source_name(kin_utf8(source), &text);
     PyObject *name = text.failed ? PyErr_NoMemory() : PyUnicode_FromString(text.at != NULL ? text.at : "L_");
     uint32_t same = 0;
     for (Py_ssize_t i = 0; name != NULL && i < PyList_GET_SIZE(x->inputs); i++) {
@@ -74,7 +72,7 @@ grapher_note_of(dumper *d, kin_vid vid)
 const char *
 grapher_chars(PyObject *text)
 {
-    return text != NULL ? PyUnicode_AsUTF8(text) : NULL;
+    return text != NULL ? kin_utf8(text) : NULL;
 }
 
 static uint32_t
@@ -91,7 +89,7 @@ add_input(grapher *x, kin_vid vid)
                               note != NULL ? note : Py_None);
     if (entry != NULL) {
         kin_text bare = {0};
-        kin_graph_source_name(PyUnicode_AsUTF8(source), &bare);
+        kin_graph_source_name(kin_utf8(source), &bare);
         plain = PyUnicode_FromString(bare.at != NULL ? bare.at : "");
         kin_text_deinit(&bare);
     }
@@ -349,7 +347,7 @@ add_function(grapher *x, uint32_t node, uint32_t parent, const char *key, const 
         return NULL;
     }
     uint32_t arg = kin_graph_add_arg(x->g, node, parent, key, (kin_arg){.kind = KIN_ARG_TUPLE});
-    kin_graph_add_text(x->g, node, arg, NULL, name != NULL && PyUnicode_Check(name) ? PyUnicode_AsUTF8(name) : "function");
+    kin_graph_add_text(x->g, node, arg, NULL, name != NULL && PyUnicode_Check(name) ? kin_utf8(name) : "function");
     PyObject *parts = PyList_New(0), *part = NULL;
     for (uint32_t i = 0; parts != NULL && i < cells.len + 2; i++) {
         kin_vid vid = i < 2 ? args[KIN_FUNCTION_DEFAULTS + i] : cell_content(x, cells.at[i - 2].vid);

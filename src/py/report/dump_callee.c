@@ -1,5 +1,6 @@
 /* What a node of a graph calls, under the name that graphs use: a function, a method, an operator. */
 #include "py/report/dump_graph_priv.h"
+#include "py/compat/utf8.h"
 
 #include <string.h>
 
@@ -17,9 +18,7 @@ is_tensor_method(PyObject *callable)
         return strstr(PyDescr_TYPE(callable)->tp_name, "Tensor") != NULL;
     if (!PyFunction_Check(callable))
         return false;
-    PyObject *name = ((PyFunctionObject *)callable)->func_qualname;
-    const char *chars = name != NULL ? PyUnicode_AsUTF8(name) : NULL;
-    return chars != NULL && strncmp(chars, "Tensor.", 7) == 0;
+    return strncmp(kin_utf8(((PyFunctionObject *)callable)->func_qualname), "Tensor.", 7) == 0;
 }
 
 static int

@@ -4,6 +4,7 @@
  * graph uses. Lists, tuples and slices that were built only as arguments are shown inside the call.
  */
 #include "py/report/dump_graph_priv.h"
+#include "py/compat/utf8.h"
 
 #include "core/trace/effects.h"
 
@@ -195,10 +196,9 @@ set_node_place(grapher *x, uint32_t node, const kin_step *s, PyObject *entry)
     if (place.code == NULL)
         return dump_set(entry, "code_line", PyUnicode_FromString(""));
     PyObject *line = dump_code_line(x->d, place.code->co_filename, place.line);
-    const char *file = PyUnicode_AsUTF8(place.code->co_filename), *function = PyUnicode_AsUTF8(place.code->co_name);
     const char *code = grapher_chars(line);
-    if (file != NULL && function != NULL && code != NULL)
-        kin_graph_set_place(x->g, node, file, place.line > 0 ? (uint32_t)place.line : 0, function, code);
+    if (code != NULL)
+        kin_graph_set_place(x->g, node, kin_utf8(place.code->co_filename), place.line > 0 ? (uint32_t)place.line : 0, kin_utf8(place.code->co_name), code);
     return dump_set(entry, "code_line", line);
 }
 
@@ -251,8 +251,7 @@ add_step(grapher *x, uint32_t index)
     if (grapher_find_target(x, s, &c) == 0) {
         if (s->out && d->t->vals.at[s->out].name)
             hint = kin_refs_get(d->refs, d->t->vals.at[s->out].name);
-        uint32_t node = kin_graph_add_node(x->g, c.op, PyUnicode_AsUTF8(c.target),
-                                           hint != NULL && PyUnicode_Check(hint) ? PyUnicode_AsUTF8(hint) : NULL,
+        uint32_t node = kin_graph_add_node(x->g, c.op, kin_utf8(c.target), hint != NULL && PyUnicode_Check(hint) ? kin_utf8(hint) : NULL,
                                            s->out ? grapher_chars(grapher_note_of(d, s->out)) : NULL);
         if (node != 0)
             entry = describe_node(x, s, &c, node);
@@ -275,9 +274,7 @@ reserve_names(kin_graph *g, const char *module, const char *attr)
     PyObject *owner = PyImport_ImportModule(module);
     PyObject *names = owner == NULL ? NULL : attr != NULL ? PyObject_GetAttrString(owner, attr) : PyObject_Dir(owner);
     for (Py_ssize_t i = 0; names != NULL && PyList_Check(names) && i < PyList_GET_SIZE(names); i++) {
-        const char *name = PyUnicode_AsUTF8(PyList_GET_ITEM(names, i));
-        if (name != NULL)
-            kin_graph_reserve(g, name);
+        kin_graph_reserve(g, kin_utf8(PyList_GET_ITEM(names, i)));
     }
     Py_XDECREF(owner);
     Py_XDECREF(names);

@@ -1,5 +1,6 @@
 /* A trace as text for readers: paths of values, constants, guards, steps, source positions. */
 #include "py/aten/sizes.h"
+#include "py/compat/utf8.h"
 #include "py/guardeval/guard_place.h"
 #include "py/report/dump_priv.h"
 #include "py/report/guard_text.h"
@@ -35,8 +36,7 @@ static PyObject *
 variable_function_name(PyObject *callable)
 {
     PyObject *name = PyCFunction_Check(callable) ? get_str(callable, "__qualname__") : NULL;
-    const char *chars = name != NULL ? PyUnicode_AsUTF8(name) : NULL;
-    const char *dot = chars != NULL && strncmp(chars, "_VariableFunctions", 18) == 0 ? strchr(chars, '.') : NULL;
+    const char *chars = kin_utf8(name), *dot = strncmp(chars, "_VariableFunctions", 18) == 0 ? strchr(chars, '.') : NULL;
     PyObject *text = dot != NULL ? PyUnicode_FromFormat("torch.%s", dot + 1) : NULL;
     Py_XDECREF(name);
     return text;
@@ -58,10 +58,10 @@ join_module_name(PyObject *callable)
     if (name == NULL)
         name = get_str(callable, "__name__");
     if (module != NULL && name != NULL) {
-        const char *chars = PyUnicode_AsUTF8(module);
-        if (chars != NULL && strcmp(chars, "builtins") == 0)
+        const char *chars = kin_utf8(module);
+        if (strcmp(chars, "builtins") == 0)
             text = Py_NewRef(name);
-        else if (chars != NULL && strcmp(chars, "_operator") == 0)
+        else if (strcmp(chars, "_operator") == 0)
             text = PyUnicode_FromFormat("operator.%U", name);
         else
             text = PyUnicode_FromFormat("%U.%U", module, name);
@@ -556,11 +556,7 @@ dump_snap_place(dumper *d, uint32_t snap)
 static bool
 is_torch_file(PyObject *filename)
 {
-    const char *name = PyUnicode_AsUTF8(filename);
-    if (name == NULL) {
-        PyErr_Clear();
-        return false;
-    }
+    const char *name = kin_utf8(filename);
     return strstr(name, "site-packages/torch/") != NULL || strstr(name, "dist-packages/torch/") != NULL;
 }
 

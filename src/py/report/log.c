@@ -3,26 +3,14 @@
 
 #include "core/diag/breaks.h"
 #include "core/diag/text.h"
-
-/* UTF-8 of a str; borrowed. Keeps a pending exception and raises none. */
-static const char *
-utf8(PyObject *text)
-{
-    PyObject *type, *error, *traceback;
-    if (text == NULL || !PyUnicode_Check(text))
-        return "?";
-    PyErr_Fetch(&type, &error, &traceback);
-    const char *chars = PyUnicode_AsUTF8(text);
-    PyErr_Restore(type, error, traceback);
-    return chars == NULL ? "?" : chars;
-}
+#include "py/compat/utf8.h"
 
 static void
 begin(kin_state *st, kin_event_kind kind, PyObject *name)
 {
     kin_event_begin(st->log, kind);
     if (name != NULL)
-        kin_event_str(st->log, "name", utf8(name));
+        kin_event_str(st->log, "name", kin_utf8(name));
 }
 
 static void
@@ -30,7 +18,7 @@ add_place(kin_state *st, PyCodeObject *code, uint32_t line)
 {
     if (code == NULL)
         return;
-    kin_event_str(st->log, "filename", utf8(code->co_filename));
+    kin_event_str(st->log, "filename", kin_utf8(code->co_filename));
     kin_event_int(st->log, "line", line != 0 ? (int64_t)line : code->co_firstlineno);
 }
 
@@ -39,7 +27,7 @@ add_function(kin_state *st, PyCodeObject *code)
 {
     add_place(st, code, 0);
     if (code != NULL)
-        kin_event_str(st->log, "function", utf8(code->co_name));
+        kin_event_str(st->log, "function", kin_utf8(code->co_name));
 }
 
 /* File, line and function of the instruction behind a step, where it has a snapshot. */
@@ -54,7 +42,7 @@ add_step_place(kin_state *st, const kin_entry_object *entry, const kin_step *ste
     if (code == NULL || !PyCode_Check(code))
         return;
     add_place(st, (PyCodeObject *)code, snap->line);
-    kin_event_str(st->log, "function", utf8(((PyCodeObject *)code)->co_qualname));
+    kin_event_str(st->log, "function", kin_utf8(((PyCodeObject *)code)->co_qualname));
 }
 
 static void
@@ -116,7 +104,7 @@ add_frames(kin_text *text, const kin_entry *v, uint32_t snap)
     add_frames(text, v, at->parent);
     PyObject *code = kin_refs_get(&v->refs, at->code);
     if (code != NULL && PyCode_Check(code))
-        kin_text_addf(text, "%s\t%u\t%s\n", utf8(((PyCodeObject *)code)->co_filename), at->line, utf8(((PyCodeObject *)code)->co_name));
+        kin_text_addf(text, "%s\t%u\t%s\n", kin_utf8(((PyCodeObject *)code)->co_filename), at->line, kin_utf8(((PyCodeObject *)code)->co_name));
 }
 
 void
@@ -252,7 +240,7 @@ kin_log_bug(kin_state *st, PyObject *name, const char *where, const char *messag
     begin(st, KIN_EVENT_BUG, name);
     kin_event_str(st->log, "where", where);
     kin_event_why(st->log, KIN_WHY_INTERNAL);
-    kin_event_str(st->log, "message", text == NULL ? message : utf8(text));
+    kin_event_str(st->log, "message", text == NULL ? message : kin_utf8(text));
     kin_event_end(st->log);
     Py_XDECREF(text);
     Py_XDECREF(type);

@@ -3,6 +3,7 @@
  * those about exceptions, match.c those about patterns.
  */
 #include "core/diag/breaks.h"
+#include "py/compat/utf8.h"
 #include "py/iterators/iterators.h"
 #include "py/objects/objects.h"
 #include "py/recorder/callables.h"
@@ -370,7 +371,7 @@ op_import_name(rec *r)
     PyObject *modules = PyImport_GetModuleDict(), *module = NULL;
     if (PyDict_CheckExact(modules) && PyLong_CheckExact(level) && PyLong_AsLong(level) == 0 && is_stock_import(r)) {
         module = PyDict_GetItemWithError(modules, name);
-        const char *text = PyUnicode_AsUTF8(name), *dot = strchr(text, '.');
+        const char *text = kin_utf8(name), *dot = strchr(text, '.');
         if (module != NULL && fromlist == Py_None && dot != NULL) {
             rec_dict_item(r, rec_const(r, modules), name, module); /* it is there */
             PyObject *top = PyUnicode_FromStringAndSize(text, dot - text);

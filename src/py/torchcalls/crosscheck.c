@@ -12,6 +12,7 @@
  *   - a read of an attribute or of metadata needs a step that reads it again, or a metadata fact.
  */
 #include "py/compat/kinds.h"
+#include "py/compat/utf8.h"
 #include "py/torchcalls/crosscheck.h"
 #include "py/torchcalls/torchcalls.h"
 
@@ -43,8 +44,7 @@ describe_callable(PyObject *func, char *text, size_t size)
         PyErr_Clear();
         name = of ? PyObject_GetAttrString(of, "__name__") : NULL;
     }
-    const char *utf8 = name && PyUnicode_Check(name) ? PyUnicode_AsUTF8(name) : NULL;
-    snprintf(text, size, "%s", utf8 ? utf8 : Py_TYPE(func)->tp_name);
+    snprintf(text, size, "%s", name && PyUnicode_Check(name) ? kin_utf8(name) : Py_TYPE(func)->tp_name);
     Py_XDECREF(name);
     Py_XDECREF(of);
     PyErr_Clear();

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "py/torchcalls/torchcalls.h"
+#include "py/compat/utf8.h"
 
 typedef struct {
     const char *name;
@@ -57,7 +58,7 @@ attr_of_dispatching(rec *r, kin_vid base, PyObject *descr, const char *name, att
 bool
 rec_tensor_attr(rec *r, kin_vid base, PyObject *descr, PyObject *name, attr_result *out)
 {
-    const char *text = PyUnicode_AsUTF8(name);
+    const char *text = kin_utf8(name);
     if (rec_kind_of_tensor(O(r, base)) == REC_TENSOR_DISPATCHES)
         return attr_of_dispatching(r, base, descr, text, out);
     if (!rec_reads_as_tensor(O(r, base)))

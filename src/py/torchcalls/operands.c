@@ -4,6 +4,7 @@
 #include "core/diag/breaks.h"
 #include "py/aten/modes.h"
 #include "py/compat/imports.h"
+#include "py/compat/utf8.h"
 #include "py/torchcalls/skip.h"
 #include "py/torchcalls/torchcalls.h"
 
@@ -21,7 +22,7 @@ is_of_torch(PyObject *func)
     PyObject *module = func != NULL && PyFunction_Check(func) ? ((PyFunctionObject *)func)->func_module : NULL;
     if (func == NULL || PyCFunction_Check(func))
         return true;
-    return module != NULL && PyUnicode_Check(module) && strncmp(PyUnicode_AsUTF8(module), "torch.", 6) == 0;
+    return strncmp(kin_utf8(module), "torch.", 6) == 0;
 }
 
 /* What the class has under the name, without the class method around it; borrowed. */

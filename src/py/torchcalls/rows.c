@@ -2,6 +2,7 @@
  * only affects reports and where graphs end, never what the program computes.
  */
 #include "py/recorder/callables.h"
+#include "py/compat/utf8.h"
 #include "core/diag/breaks.h"
 #include "py/torchcalls/skip.h"
 #include "py/torchcalls/torchcalls.h"
@@ -31,10 +32,7 @@ home_of(PyObject *obj)
             return Py_TYPE(self)->tp_name;
         name = ((PyCFunctionObject *)obj)->m_module;
     }
-    const char *text = name != NULL && PyUnicode_Check(name) ? PyUnicode_AsUTF8(name) : "";
-    if (text == NULL)
-        PyErr_Clear();
-    return text ? text : "";
+    return name != NULL && PyUnicode_Check(name) ? kin_utf8(name) : "";
 }
 
 /* -- rows by name ----------------------------------------------------------------------------------------------------- */

@@ -1,5 +1,6 @@
 /* Python functions that recording does not trace into, and what they count as instead. */
 #include "py/recorder/rec.h"
+#include "py/compat/utf8.h"
 #include "py/torchcalls/skip.h"
 #include "py/torchcalls/torchcalls.h"
 
@@ -58,8 +59,8 @@ is_operator(PyObject *func)
         {"torch._functorch.eager_transforms", "_jvp_with_argnums"}, {"torch._functorch.eager_transforms", "linearize"}};
     const PyCodeObject *code = (PyCodeObject *)PyFunction_GET_CODE(func);
     PyObject *home = PyDict_GetItemWithError(((PyFunctionObject *)func)->func_globals, REC_STR("__name__"));
-    const char *module = home != NULL && PyUnicode_Check(home) ? PyUnicode_AsUTF8(home) : NULL;
-    if (module == NULL || strncmp(module, "torch.", 6) != 0)
+    const char *module = kin_utf8(home);
+    if (strncmp(module, "torch.", 6) != 0)
         return is_allowed(func);
     if (rec_is_checkpoint(func))
         return true;

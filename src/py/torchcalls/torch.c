@@ -4,6 +4,7 @@
 #include "py/aten/modes.h"
 #include "py/compat/heap.h"
 #include "py/compat/imports.h"
+#include "py/compat/utf8.h"
 #include "py/recorder/callables.h"
 #include "core/diag/breaks.h"
 #include "py/torchcalls/skip.h"
@@ -16,6 +17,7 @@ static struct {
     PyObject *c_module;        /* torch._C */
     PyObject *function_base;   /* torch._C._FunctionBase, NULL: there is none */
     PyObject *functions_class; /* torch._C._VariableFunctionsClass */
+    PyObject *script_function, *backward_hook; /* torch._C.ScriptFunction; the autograd function around modules with full backward hooks */
 } torch_state;
 
 /* -- finding torch ------------------------------------------------------------------------------------------------ */
@@ -39,8 +41,8 @@ get_path(PyObject *root, const char *path)
 static bool
 is_stock_function(PyObject *func)
 {
-    PyObject *mod = ((PyFunctionObject *)func)->func_module;
-    return mod != NULL && PyUnicode_Check(mod) && strncmp(PyUnicode_AsUTF8(mod), "torch", 5) == 0;
+    const char *module = kin_utf8(((PyFunctionObject *)func)->func_module);
+    return strcmp(module, "torch") == 0 || strncmp(module, "torch.", 6) == 0;
 }
 
 static void
@@ -52,7 +54,7 @@ add_leaves(PyObject *namespace)
     PyObject *plain = dict ? PyDict_New() : NULL;
     if (plain != NULL && PyDict_Update(plain, dict) == 0)
         while (PyDict_Next(plain, &pos, &key, &value)) {
-            const char *name = PyUnicode_AsUTF8(key);
+            const char *name = kin_utf8(key);
             if (PyFunction_Check(value) && is_stock_function(value) && name[0] != '_' && !rec_is_from_module(value, "torch.overrides"))
                 PySet_Add(torch_state.leaves, value);
         }
@@ -96,6 +98,8 @@ find_torch(void)
     torch_state.base = (PyTypeObject *)get_path(torch, "_C.TensorBase");
     torch_state.function_base = get_path(torch, "_C._FunctionBase");
     torch_state.functions_class = get_path(torch, "_C._VariableFunctionsClass");
+    torch_state.script_function = get_path(torch, "_C.ScriptFunction");
+    torch_state.backward_hook = get_path(torch, "nn.modules._functions.BackwardHookFunction");
     if (st == KIN_OK && tensor && torch_state.base && torch_state.leaves && rec_compiling_init(compiler)) {
         PyObject *f = get_path(torch, "nn.functional"), *g = get_path(torch, "functional");
         add_leaves(f);
@@ -155,8 +159,7 @@ is_torch_c(PyObject *obj)
             return true;
         if (module_starts(self, "torch._C"))
             return true;
-        PyObject *mod = ((PyCFunctionObject *)obj)->m_module;
-        return mod != NULL && PyUnicode_Check(mod) && strncmp(PyUnicode_AsUTF8(mod), "torch._C", 8) == 0;
+        return strncmp(kin_utf8(((PyCFunctionObject *)obj)->m_module), "torch._C", 8) == 0;
     }
     if (Py_TYPE(obj) == &PyMethodDescr_Type || Py_TYPE(obj) == &PyWrapperDescr_Type)
         return PyType_IsSubtype(torch_state.base, PyDescr_TYPE(obj)) && PyDescr_TYPE(obj) != &PyBaseObject_Type;
@@ -180,23 +183,16 @@ rec_is_torch_callable(PyObject *obj)
 static int
 data_row(const char *name)
 {
-    if (strcmp(name, "resize_") == 0 || strcmp(name, "resize_as_") == 0)
-        return KIN_ROW_RESIZE;
-    if (strcmp(name, "set_") == 0)
-        return KIN_ROW_SET_DATA;
-    static const char *const numbers[] = {"__float__", "__int__", "__index__", "__bool__", "__complex__", NULL};
-    static const char *const equal[] = {"equal", "allclose", "is_nonzero", "_is_zerotensor", NULL};
-    if (strcmp(name, "item") == 0)
-        return KIN_ROW_TENSOR_ITEM;
-    if (strcmp(name, "tolist") == 0)
-        return KIN_ROW_TENSOR_TOLIST;
-    if (strcmp(name, "numpy") == 0 || strcmp(name, "__array__") == 0)
-        return KIN_ROW_TENSOR_NUMPY;
-    if (strcmp(name, "data_ptr") == 0)
-        return KIN_ROW_DATA_POINTER;
-    if (rec_in_list(name, numbers))
-        return KIN_ROW_TENSOR_TO_NUMBER;
-    return rec_in_list(name, equal) ? KIN_ROW_DATA_DEPENDENT_OP : -1;
+    static const struct { const char *name; int row; } rows[] = {
+        {"resize_", KIN_ROW_RESIZE}, {"resize_as_", KIN_ROW_RESIZE}, {"set_", KIN_ROW_SET_DATA}, {"item", KIN_ROW_TENSOR_ITEM},
+        {"tolist", KIN_ROW_TENSOR_TOLIST}, {"numpy", KIN_ROW_TENSOR_NUMPY}, {"__array__", KIN_ROW_TENSOR_NUMPY}, {"data_ptr", KIN_ROW_DATA_POINTER},
+        {"__float__", KIN_ROW_TENSOR_TO_NUMBER}, {"__int__", KIN_ROW_TENSOR_TO_NUMBER}, {"__index__", KIN_ROW_TENSOR_TO_NUMBER},
+        {"__bool__", KIN_ROW_TENSOR_TO_NUMBER}, {"__complex__", KIN_ROW_TENSOR_TO_NUMBER}, {"equal", KIN_ROW_DATA_DEPENDENT_OP},
+        {"allclose", KIN_ROW_DATA_DEPENDENT_OP}, {"is_nonzero", KIN_ROW_DATA_DEPENDENT_OP}, {"_is_zerotensor", KIN_ROW_DATA_DEPENDENT_OP}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (strcmp(name, rows[i].name) == 0)
+            return rows[i].row;
+    return -1;
 }
 
 static bool
@@ -248,9 +244,8 @@ aten_name(PyObject *obj, char *name, size_t size)
     PyObject *full = kin_instance_attr(obj, REC_STR("_name"));
     if (full == NULL)
         full = kin_instance_attr(obj, REC_STR("_qualified_op_name"));
-    const char *text = full != NULL && PyUnicode_Check(full) ? PyUnicode_AsUTF8(full) : NULL;
-    PyErr_Clear();
-    if (text == NULL || strncmp(text, prefix, sizeof prefix - 1) != 0)
+    const char *text = kin_utf8(full);
+    if (strncmp(text, prefix, sizeof prefix - 1) != 0)
         return false;
     text += sizeof prefix - 1;
     snprintf(name, size, "%.*s", (int)strcspn(text, "."), text);
@@ -458,7 +453,7 @@ is_disable(rec *r, PyObject *obj)
 static bool
 is_backward_hook(PyObject *cls)
 {
-    if (cls == NULL || !PyType_Check(cls) || strcmp(((PyTypeObject *)cls)->tp_name, "BackwardHookFunction") != 0)
+    if (cls == NULL || cls != torch_state.backward_hook)
         return false;
     PyObject *config = PyDict_GetItemString(PyImport_GetModuleDict(), "torch._dynamo.config");
     PyObject *allowed = config != NULL ? PyObject_GetAttrString(config, "compiled_autograd") : NULL;
@@ -532,8 +527,7 @@ call_known_node(rec *r, const rec_args *a)
 static bool
 is_scripted(PyObject *obj)
 {
-    const char *name = Py_TYPE(obj)->tp_name;
-    return strcmp(name, "torch.jit.ScriptFunction") == 0 || strcmp(name, "torch._C.ScriptFunction") == 0 || strcmp(name, "ScriptFunction") == 0;
+    return torch_state.script_function == (PyObject *)Py_TYPE(obj);
 }
 
 /* An autograd function's apply where that is the C method itself, called with the class (torch 2.14 on; before, a Python function: is_operator). */
