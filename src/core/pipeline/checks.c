@@ -21,7 +21,7 @@ same_output(const kin_ir *a, const kin_ir_out *x, const kin_ir *b, const kin_ir_
            (m->ndim == 0 || memcmp(kin_ir_sizes(a, x->node), kin_ir_sizes(b, y->node), m->ndim * sizeof(int64_t)) == 0);
 }
 
-/* Outputs that are updated in place are no longer among the outputs. */
+/* Outputs that are updated in place are no longer among the program's outputs. */
 static bool
 is_updated(const kin_ir *p, const kin_ir_out *o)
 {

@@ -19,7 +19,7 @@ pipeline_take(kin_compilation *c, kin_ir *made)
 
 /* -- of the whole graph ------------------------------------------------------------------------------------------- */
 
-/* What nobody reads is not computed, so a call whose results are not needed as a whole must not be one that eager would raise from. */
+/* Kernels do not compute what nothing reads, so a call whose results are not all needed must not be able to raise in eager. */
 static kin_status
 accept(kin_compilation *c, kin_text *why)
 {
@@ -43,14 +43,14 @@ lower(kin_compilation *c, kin_text *why)
     return KIN_OK;
 }
 
-/* The result stays with `lowered`: it is what is compiled when library calls cannot be. */
+/* The result also stays in `lowered`: it is compiled if library calls cannot be. */
 static kin_status
 simplify(kin_compilation *c, kin_text *why)
 {
     kin_ir *clean = kin_ir_simplify(c->ir, c->ir->fast_math);
     if (clean == NULL)
         return KIN_NOMEM;
-    c->own = c->out->lowered.ir; /* freed once it has been compared */
+    c->own = c->out->lowered.ir; /* freed after the comparison */
     c->ir = c->out->lowered.ir = clean;
     return KIN_OK;
 }
@@ -64,7 +64,7 @@ allow_writes(kin_compilation *c, kin_text *why)
     return KIN_BREAK;
 }
 
-/* A run that did something cannot be done again. */
+/* Does a run have effects, so that it cannot be repeated? */
 static bool
 acts(const kin_ir *ir)
 {

@@ -49,7 +49,7 @@ run_pass(kin_compilation *c, unsigned number, kin_text *why)
     const kin_pass *pass = &kin_passes[number];
     const kin_pipeline_options *o = c->options;
     kin_plant_kind plant = o->plant.kind != KIN_PLANT_NONE && o->plant.pass == number ? o->plant.kind : KIN_PLANT_NONE;
-    kin_ir *mine = c->own; /* what it is given, when that is of no use to anybody afterwards */
+    kin_ir *mine = c->own; /* the pass's input, if nothing else needs it afterwards */
     c->before = c->ir;
     c->changed = false;
     double start = kin_clock_ns();
@@ -67,7 +67,7 @@ run_pass(kin_compilation *c, unsigned number, kin_text *why)
         o->watch(o->arg, c, pass);
     if (mine != NULL && mine != c->ir && mine != c->own)
         kin_ir_free(mine);
-    if (c->own != NULL && c->own != c->ir) { /* it put what it was given there */
+    if (c->own != NULL && c->own != c->ir) { /* the pass has put its input there */
         kin_ir_free(c->own);
         c->own = NULL;
     }
@@ -77,7 +77,7 @@ run_pass(kin_compilation *c, unsigned number, kin_text *why)
     return status;
 }
 
-/* The passes that take forms in [first, last], in their order. */
+/* Runs the passes that take forms in [first, last], in order. */
 static kin_status
 run_passes(kin_compilation *c, kin_form first, kin_form last, bool library, kin_text *why)
 {
@@ -135,7 +135,7 @@ run_part(kin_compilation *c, kin_part_name name, const kin_ir *ir, kin_text *why
     return status;
 }
 
-/* From one tensor program to two that run. */
+/* From one tensor program to two compiled ones. */
 static kin_status
 run_parts(kin_compilation *c, kin_text *why)
 {
@@ -169,7 +169,7 @@ run_rewritten(kin_compilation *c, kin_text *why)
     return run_parts(c, why);
 }
 
-/* Without library calls, and with nothing made ahead. */
+/* Without library calls, and with nothing precomputed. */
 static kin_status
 run_as_captured(kin_compilation *c, uint32_t notes, kin_text *why)
 {

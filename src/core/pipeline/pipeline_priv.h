@@ -5,30 +5,30 @@
 #include "core/pipeline/pipeline.h"
 
 struct kin_compilation {
-    const kin_aten *graph;           /* NULL: it begins with a tensor program */
+    const kin_aten *graph;           /* NULL: the compilation starts from a tensor program */
     const kin_pipeline_options *options;
     kin_compiled *out;
-    kin_form form;                   /* of what the last pass left */
-    kin_part_name part;              /* after KIN_FORM_PARTS: the one that passes work on */
-    const kin_ir *before;            /* what the running pass was given; NULL: no tensor program */
-    const kin_ir *ir;                /* the tensor program as it is now */
-    kin_ir *own;                     /* it, when it belongs to nobody else; NULL: it is somebody else's */
+    kin_form form;                   /* the form that the last pass left */
+    kin_part_name part;              /* after KIN_FORM_PARTS: the part that passes work on */
+    const kin_ir *before;            /* the input of the running pass; NULL: not a tensor program */
+    const kin_ir *ir;                /* the current tensor program */
+    kin_ir *own;                     /* the same, if the compilation owns it; else NULL */
     kin_fused fused;                 /* from KIN_FORM_LOOPS on */
     kin_text notes;
     kin_compile_stats stats;         /* of this part */
-    bool changed;                    /* said by passes that leave another form */
+    bool changed;                    /* set by passes that leave another form */
 };
 
-/* A new tensor program of the compilation's own; NULL: KIN_NOMEM. */
+/* Makes the compilation own a new tensor program; NULL: KIN_NOMEM. */
 kin_status pipeline_take(kin_compilation *c, kin_ir *made) KIN_MUST_CHECK;
 
 /* -- checks.c: verifiers between passes, beyond those of the forms themselves */
 bool pipeline_check_aten(const kin_compilation *c, kin_text *why);
-/* A tensor program that takes and gives what the one before the pass did. */
+/* Checks that the pass kept the inputs and outputs of the tensor program. */
 bool pipeline_check_ir(const kin_compilation *c, kin_text *why);
 bool pipeline_check_library(const kin_compilation *c, kin_text *why);
 bool pipeline_check_parts(const kin_compilation *c, kin_text *why);
-/* ... but for outputs that are written at once. */
+/* ... except for outputs that are now written in place. */
 bool pipeline_check_in_place(const kin_compilation *c, kin_text *why);
 bool pipeline_check_loops(const kin_compilation *c, kin_text *why);
 bool pipeline_check_plan(const kin_compilation *c, kin_text *why);

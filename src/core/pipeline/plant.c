@@ -1,7 +1,7 @@
 /* Damages the result of a pass, for tests that show what detects the damage: a verifier, or only a comparison of results. */
 #include "core/pipeline/pipeline_priv.h"
 
-/* An operation of the same kind that gives something else; KIN_IR__COUNT: there is none. */
+/* An operation of the same kind with another result; KIN_IR__COUNT: there is none. */
 static kin_ir_op
 other_op(unsigned op)
 {
@@ -32,7 +32,7 @@ damage_loops(kin_fused *f, bool malformed)
     for (uint32_t i = 0; i < f->kernels.len; i++) {
         kin_loops *k = &f->kernels.at[i].loops;
         for (uint32_t a = 0; malformed && a < k->actions.len; a++)
-            if (k->actions.at[a].kind == KIN_LA_STORE) { /* one element further than it may */
+            if (k->actions.at[a].kind == KIN_LA_STORE) { /* one element too far */
                 uint32_t last = k->ix.exprs.len;
                 kin_ix_expr x = *kin_ix_at(&k->ix, k->actions.at[a].index);
                 x.constant += 1;
@@ -51,7 +51,7 @@ damage_loops(kin_fused *f, bool malformed)
     return false;
 }
 
-/* All temporary buffers in one place, or beyond the arena. */
+/* Puts all temporary buffers in one place, or beyond the arena. */
 static bool
 damage_plan(kin_program *p)
 {

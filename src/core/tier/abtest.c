@@ -32,7 +32,7 @@ judge(const kin_abtest *d, uint32_t trials)
     return n < (d->ours < KIN_TIER_AB_CLOSE * d->theirs ? KIN_TIER_AB_LONGER : KIN_TIER_AB_LONG) * trials ? KIN_ABTEST_OPEN : KIN_ABTEST_DROP;
 }
 
-/* It is asked again after some uses. */
+/* Schedules the next check after some uses. */
 static void
 settle(kin_abtest *d)
 {

@@ -10,24 +10,24 @@
 typedef enum { KIN_ABTEST_OPEN, KIN_ABTEST_KEEP, KIN_ABTEST_DROP } kin_abtest_end;
 
 typedef struct {
-    double ours, theirs;     /* nanoseconds: the least of this time; 0: none yet */
-    uint32_t nours, ntheirs; /* calls that were timed */
-    uint32_t uses;           /* until it is asked again; 0: it is not */
-    uint32_t asked;          /* how often it was decided */
-    bool warm;               /* ours was done once: that does not count */
+    double ours, theirs;     /* nanoseconds: the shortest time in this comparison; 0: none yet */
+    uint32_t nours, ntheirs; /* timed calls */
+    uint32_t uses;           /* until the next check; 0: there is none */
+    uint32_t asked;          /* how often a decision was made */
+    bool warm;               /* ours ran once, which is not counted */
     bool decided;
 } kin_abtest;
 
-/* Is it the turn of the way that was there? It begins. */
+/* Is it the turn of the steps? They come first. */
 bool kin_abtest_is_theirs(const kin_abtest *d);
-/* `trials`: calls of each kind where nothing is clear. */
+/* `trials`: timed calls of each side if the result is not clear sooner. */
 kin_abtest_end kin_abtest_note(kin_abtest *d, bool theirs, double ns, uint32_t trials);
-/* One run of each. They decide where ours is far faster, even if it was not warm, unless others had the processor. */
+/* One run of each. They decide if ours is much faster, even if it was cold, unless other processes had the processor. */
 kin_abtest_end kin_abtest_note_both(kin_abtest *d, double ours, double theirs, bool disturbed, uint32_t trials);
-/* They cannot be compared. */
+/* The two cannot be compared. */
 void kin_abtest_give_up(kin_abtest *d);
 
-/* Ours is used, as was decided; now and then it is asked again from then on. */
+/* Ours was used, as decided; from time to time this starts another check. */
 static inline void
 kin_abtest_use(kin_abtest *d)
 {

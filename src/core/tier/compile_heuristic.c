@@ -16,7 +16,7 @@ kin_compile_guess_calls(uint32_t ncalls, double input_bytes)
     return ncalls * (KIN_TIER_GUESS_CALL_NS + input_bytes * KIN_TIER_GUESS_BYTE_NS);
 }
 
-/* The entry of the kind; the one not met for longest makes room. */
+/* The entry of the kind; if there is none, the least recently used one is replaced. */
 static kin_input_kind *
 find_kind(kin_input_kinds *kinds, uint64_t hash)
 {

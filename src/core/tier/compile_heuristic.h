@@ -11,7 +11,7 @@
 
 #include "core/tier/tier.h"
 
-/* Of the process, in nanoseconds: time in subgraphs, spent on code for further kinds of inputs, saved by code. */
+/* Totals of the process in nanoseconds: time in subgraphs, time spent on code for further kinds of inputs, time saved by code. */
 typedef struct {
     double lived, spent, saved;
 } kin_compile_account;
@@ -19,27 +19,27 @@ typedef struct {
 /* A kind of inputs without code. */
 typedef struct {
     uint64_t hash;
-    double lost;     /* nanoseconds that its calls have taken too long */
-    uint32_t n, met; /* how often; when it was met last */
+    double lost;     /* nanoseconds that its calls would have saved with code */
+    uint32_t n, met; /* how often it was seen; when it was last seen */
 } kin_input_kind;
 
-/* Of one subgraph: the kinds met last. */
+/* The most recent kinds of one subgraph. */
 typedef struct {
     kin_input_kind at[32];
     uint32_t clock;
-    uint32_t strange; /* how many different ones there were */
+    uint32_t strange; /* how many different ones were seen */
 } kin_input_kinds;
 
-/* What making code will cost, the first run with it included. compile_ns, first_ns: what they took the last time, 0: not known;
- * parameter_bytes: packed in the first run. */
+/* The expected cost of compiling code, including its first run. compile_ns, first_ns: what these took last time, 0: not known;
+ * parameter_bytes: bytes packed in the first run. */
 double kin_compile_guess_cost(uint32_t ncalls, double compile_ns, double first_ns, double parameter_bytes);
-/* What the calls take without code. */
+/* The expected time of the calls without code. */
 double kin_compile_guess_calls(uint32_t ncalls, double input_bytes);
-/* A call with inputs of that kind took `ns` without code, `lost` of it too long (all of it, where nobody knows), and code would cost `cost`: is it to be made
+/* A call with this kind of inputs took `ns` without code; code would have saved `lost` of it (all of it, if that is not known) and costs `cost`. Should it be compiled
  * now? */
 bool kin_compile_pays(kin_compile_account *account, kin_input_kinds *kinds, uint64_t hash, double ns, double lost, double cost);
 
-/* Code of the kind has run: in `ns`, where the steps took `steps_ns`. */
+/* Code of the kind ran in `ns`; the steps take `steps_ns`. */
 static inline void
 kin_compile_note_run(kin_compile_account *account, double ns, double steps_ns)
 {
@@ -48,10 +48,10 @@ kin_compile_note_run(kin_compile_account *account, double ns, double steps_ns)
         account->saved += steps_ns - ns;
 }
 
-/* Code was slower than its steps for the drops-th time (from 0), and took `made_ns` to make: nanoseconds until it is made again; 0: never. */
+/* Code was slower than its steps for the drops-th time (from 0), and took `made_ns` to compile: nanoseconds until it is compiled again; 0: never. */
 double kin_compile_retry_after(double made_ns, uint32_t drops);
 
-/* A launcher that had no code `refused` times in a row: is it not asked in this replay? Counts it. */
+/* A launcher had no code `refused` times in a row: should this replay skip it? Counts the replay. */
 static inline bool
 kin_compile_is_backed_off(uint32_t *refused)
 {

@@ -8,10 +8,10 @@
 #include <stdint.h>
 
 typedef struct {
-    uint32_t hits, misses; /* of this window */
-    uint32_t skips, pause; /* calls that still do not look; the number the last time */
-    double lost, won;      /* nanoseconds of asking; hits times what they save of an eager call */
-    double eager;          /* nanoseconds of the calls that fitted none */
+    uint32_t hits, misses; /* in this window */
+    uint32_t skips, pause; /* calls that will still skip the lookup; the length of the last pause */
+    double lost, won;      /* nanoseconds of lookups; what hits have saved compared with eager calls */
+    double eager;          /* nanoseconds of the calls that fit no entry */
 } kin_lookup;
 
 static inline bool
@@ -20,7 +20,7 @@ kin_lookup_skips(kin_lookup *s)
     return s->skips > 0 && s->skips-- > 0;
 }
 
-/* lost_ns: what asking took. ratio: time of the entry that was found to eager time; 0: not known. */
+/* lost_ns: the time of the lookup. ratio: the time of the entry found, relative to eager; 0: not known. */
 void kin_lookup_hit(kin_lookup *s, double lost_ns, double ratio);
 void kin_lookup_miss(kin_lookup *s, double lost_ns, double eager_ns);
 

@@ -15,11 +15,11 @@
 
 typedef struct {
     uint32_t step;  /* the step at which every replay so far has left; 0: none has ended yet */
-    uint32_t times; /* how many */
-    bool settled;   /* one ended in another way, or it has been recorded anew: nothing more is counted */
+    uint32_t times; /* how many replays */
+    bool settled;   /* a replay ended in another way, or the recording has been replaced: counting has ended */
 } kin_remake;
 
-/* A replay ended that first left the recording at this step, into a side trace or for CPython; 0: it has not left. */
+/* A replay ended. `step`: where it first left the recording, for a side trace or CPython; 0: it did not leave. */
 static inline void
 kin_remake_note(kin_remake *m, uint32_t step)
 {
@@ -33,7 +33,7 @@ kin_remake_note(kin_remake *m, uint32_t step)
     m->times++;
 }
 
-/* state: what the program keeps between calls was tested there, or a size, and not what this call has computed. */
+/* state: the check there was about state that the program keeps between calls, or a size, not about a value that this call computed. */
 static inline bool
 kin_remake_is_due(const kin_remake *m, bool state)
 {

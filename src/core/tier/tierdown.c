@@ -80,7 +80,7 @@ summarise(samples *s, double *error)
     return sum / n;
 }
 
-/* True: there is an answer. */
+/* True: the comparison has ended. */
 static bool
 is_decided(kin_tierdown *p, bool *slower)
 {
@@ -110,7 +110,7 @@ bool
 kin_tierdown_note(kin_tierdown *p, bool eager, double ns)
 {
     bool slower = false;
-    if (p->trial == NULL) /* a call inside this one has ended it */
+    if (p->trial == NULL) /* a nested call has ended the comparison */
         return false;
     add(eager ? &p->trial->eager : &p->trial->ours, ns);
     if (!is_decided(p, &slower))

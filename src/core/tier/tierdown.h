@@ -17,14 +17,14 @@ struct kin_tierdown_trial;
 
 typedef struct {
     uint32_t wait;    /* calls until the next comparison */
-    uint32_t pause;   /* calls between the last two; 0: there was none yet */
+    uint32_t pause;   /* calls between the last two comparisons; 0: there was none yet */
     bool backed_off;  /* calls run eagerly */
-    double ratio;     /* replayed to eager, in the last comparison; 0: there was none yet */
-    double gain;      /* nanoseconds by which a replay was faster in it */
+    double ratio;     /* replay time to eager time in the last comparison; 0: there was none yet */
+    double gain;      /* nanoseconds that a replay saved in that comparison */
     struct kin_tierdown_trial *trial; /* in progress; NULL: none */
 } kin_tierdown;
 
-/* Nothing is being tried, and calls are replayed: the usual case, quickly. */
+/* A quick test for the usual case: no comparison is in progress, and calls are replayed. */
 static inline bool
 kin_tierdown_replays(kin_tierdown *p)
 {
@@ -34,14 +34,14 @@ kin_tierdown_replays(kin_tierdown *p)
     return true;
 }
 
-/* Will kin_tierdown_next say KIN_TIERDOWN_EAGER? */
+/* Will kin_tierdown_next return KIN_TIERDOWN_EAGER? */
 static inline bool
 kin_tierdown_is_backed_off(const kin_tierdown *p)
 {
     return p->backed_off && p->trial == NULL && p->wait > 1;
 }
 
-/* A call has left for CPython: where that is usual, it is tried sooner. */
+/* A call has left its trace for CPython: if that happens often, the comparison starts sooner. */
 static inline void
 kin_tierdown_hasten(kin_tierdown *p)
 {
@@ -49,17 +49,17 @@ kin_tierdown_hasten(kin_tierdown *p)
         p->wait -= KIN_TIER_EXIT_HASTENS;
 }
 
-/* How to do this call otherwise. A timed one is followed by kin_tierdown_note, or not, if something else took time in it. */
+/* How to run this call in all other cases. A timed call is followed by kin_tierdown_note, unless something else took time in it. */
 kin_tierdown_turn kin_tierdown_next(kin_tierdown *p);
 
-/* What so many replays have saved, as far as is known. */
+/* What this many replays have saved, as far as is known. */
 static inline double
 kin_tierdown_saved(const kin_tierdown *p, uint64_t replays)
 {
     return p->gain > 0 ? p->gain * (double)replays : 0;
 }
 
-/* True: the answer has changed, to p->backed_off. */
+/* True: p->backed_off has changed. */
 bool kin_tierdown_note(kin_tierdown *p, bool eager, double ns);
 void kin_tierdown_init(kin_tierdown *p);
 void kin_tierdown_deinit(kin_tierdown *p);

@@ -3,14 +3,14 @@
 
 #include "core/tier/tier.h"
 
-/* Few enough are there: less than `most` in all, and less than `unused` that no call has used yet. */
+/* Few enough exist: less than `most` in all, and less than `unused` that no call has used yet. */
 static bool
 is_free(const kin_trace_budget *b, uint32_t most, uint32_t unused)
 {
     return b->made < most && b->made < b->used + unused && b->spent < KIN_TIER_FREE_RECORDING_NS;
 }
 
-/* The time that went by allows for one more. */
+/* The time that has passed allows one more. */
 static bool
 has_time(const kin_trace_budget *b)
 {

@@ -9,10 +9,10 @@
 #include <stdint.h>
 
 typedef struct {
-    double spent, last; /* nanoseconds that recording has taken, and the latest one alone */
-    double lived;       /* nanoseconds that CPython took for what was not recorded */
-    double saved;       /* ... that calls have been faster by, thanks to recordings, as far as that was measured */
-    uint32_t made, used; /* recordings; those that a later call has gone to its end with */
+    double spent, last; /* nanoseconds spent on recording, in all and in the latest one */
+    double lived;       /* nanoseconds that CPython spent on calls without a recording */
+    double saved;       /* nanoseconds that recordings have saved, as far as that was measured */
+    uint32_t made, used; /* recordings; those with which a later call ran to its end */
 } kin_trace_budget;
 
 /* Is one more entry worth recording? */
@@ -20,8 +20,8 @@ bool kin_trace_budget_affords_entry(const kin_trace_budget *b);
 
 /* An exit at which a side trace may begin. */
 typedef struct {
-    uint32_t steps;   /* of the trace so far */
-    bool decision;    /* a number or a truth differed */
+    uint32_t steps;   /* the length of the trace so far */
+    bool decision;    /* a number or a truth value differed */
     bool left_before; /* an earlier call left here as well */
 } kin_side_trace_place;
 

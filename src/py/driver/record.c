@@ -33,8 +33,8 @@ kin_record_set_compiling(bool on)
 
 /* -- symbolic frames -------------------------------------------------------------------------------------------- */
 
-/* **kwargs of the call that is recorded is a new dict with the keywords of this shape of calls: it counts as made here, so that what is taken
- * from it or put into it changes nothing that anybody else can see.
+/* The **kwargs dict of the recorded call is new and has the keywords of this call shape: it counts as made here, so what is taken
+ * from it or put into it changes nothing that others can observe.
  */
 static void
 own_keywords(rec *r, rec_frame *f)
@@ -57,7 +57,7 @@ own_keywords(rec *r, rec_frame *f)
     rec_set_obj(r, f->slots[slot], dict);
 }
 
-/* Cells and free variables: what the prologue did before the first instruction is reported. */
+/* Cells and free variables, which the function's prologue sets up before the first instruction is reported. */
 static void
 enter_frame(rec *r, rec_frame *f)
 {
@@ -89,12 +89,12 @@ same_as_shadow(rec *r, kin_vid vid, PyObject *obj)
         return obj == NULL;
     if (O(r, vid) == NULL || O(r, vid) == obj)
         return true;
-    /* a folded number, or a size read once for all, may be another object of the same value */
+    /* a folded number, or a size that is read only once, may be another object with the same value */
     bool value = r->t->vals.at[vid].kind == KIN_VAL_CONST || ((r->info.at[vid].sized || r->info.at[vid].of_sizes) && r->info.at[vid].held);
     return value && obj != NULL && kin_exact_equal(O(r, vid), obj);
 }
 
-/* The argument in slot i: the frame's first event comes after its cells were made. */
+/* The argument in slot i, which may already be in a cell: the frame's first event comes after its cells were made. */
 static PyObject *
 bound_argument(PyCodeObject *code, PyObject *const *real, uint32_t i)
 {
@@ -181,14 +181,14 @@ on_call(void *arg, struct _PyInterpreterFrame *f)
     return false;
 }
 
-/* May the step reach code of the program? Builds cannot: what ran beside them was a finaliser or the like. */
+/* Can the step run user code? Builds cannot: code that ran during one was a finaliser or the like. */
 static bool
 can_run_code(const kin_step *s)
 {
     return kin_step_does(s, KIN_MAY_RUN) && !(s->flags & (KIN_STEP_TORCH | KIN_STEP_PURE));
 }
 
-/* Python code ran where none was expected: a finaliser or a signal handler, perhaps. The instruction's last step is
+/* Python code ran unexpectedly, perhaps a finaliser or a signal handler. The instruction's last step becomes
  * one that may run any code. */
 static void
 blame_foreign_code(rec *r, rec_frame *f)
@@ -206,7 +206,7 @@ blame_foreign_code(rec *r, rec_frame *f)
     }
 }
 
-/* The answer of a cache is this object again, or replay leaves. */
+/* A cached function must return the same object at replay, or the replay leaves. */
 static void
 pin_answer(rec *r, kin_vid vid)
 {
@@ -220,7 +220,7 @@ pin_answer(rec *r, kin_vid vid)
     r->info.at[vid].as_const = known;
 }
 
-/* Result objects and branch outcomes of the instruction that has just finished. */
+/* Takes the result objects and branch outcomes of the instruction that has just finished. */
 static void
 finish_instruction(rec *r, rec_frame *f, uint32_t offset)
 {
@@ -305,7 +305,7 @@ is_too_long(const rec *r)
     return r->ninstr > r->opt->trace_limit || r->t->vids.len > 1u << 26 || r->t->nepochs > most || r->t->ngraphs + r->nbreaks > most;
 }
 
-/* Room for what the rules of an instruction of ordinary size write, so that they need not expect to be without memory in the middle. */
+/* Reserves room for what the rules of an ordinary instruction write, so that they cannot run out of memory half-way. */
 static bool
 reserve(rec *r)
 {
@@ -334,7 +334,7 @@ begin_instruction(rec *r, rec_frame *f, const kin_instr *in)
     f->steps0 = r->t->steps.len;
 }
 
-/* Stops where somebody else watches as well, and where it has become too long. */
+/* Stops the recording if another tool is watching as well, or if it has become too long. */
 static bool
 may_go_on(rec *r)
 {
@@ -399,15 +399,15 @@ on_instr(void *arg, struct _PyInterpreterFrame *frame, uint32_t offset)
         rec_crosscheck_look(r);
 }
 
-/* What `in` makes of the result of __contains__. A result that is not known to be a bool has no rule: the instruction
- * cannot be taken back any more, so nothing of the recording is kept. */
+/* What `in` does with the result of __contains__. A result that is not known to be a bool has no rule: the instruction
+ * can no longer be undone, so the whole recording is dropped. */
 static void
 push_membership(rec *r, rec_frame *f, kin_vid result)
 {
     bool invert = f->call_resume == KIN_RESUME_FALSITY;
     if (r->t->vals.at[result].kind == KIN_VAL_SRC && !r->epoch_ended && kin_is_exact_immutable(O(r, result)) &&
         rec_can_const(r, result))
-        result = rec_need_const(r, result); /* a fact: nothing has to be decided here */
+        result = rec_need_const(r, result); /* a fact: no decision is needed at replay */
     if (rec_is_const(r, result) && kin_is_exact_immutable(O(r, result)))
         rec_push(r, rec_const(r, (PyObject_IsTrue(O(r, result)) > 0) != invert ? Py_True : Py_False));
     else if (r->info.at[result].type == &PyBool_Type && !invert)
@@ -424,7 +424,7 @@ push_membership(rec *r, rec_frame *f, kin_vid result)
     }
 }
 
-/* What a method of the program's looked up stands under the empty slot of its pair. */
+/* The method that user code looked up is below the empty slot of its pair. */
 static void
 push_result(rec *r, rec_frame *f, kin_vid result)
 {
@@ -486,7 +486,7 @@ on_return(void *arg, struct _PyInterpreterFrame *frame, PyObject *value)
         rec_crosscheck_look_away(r);
     leave_frame(r, frame, value);
     if (r->crosscheck != NULL && r->region != NULL && r->top != NULL && r->top->consumer != NULL)
-        rec_crosscheck_look(r); /* the C function that called the frame goes on */
+        rec_crosscheck_look(r); /* the C function that called the frame continues */
 }
 
 /* -- beginning and end of a recording ----------------------------------------------------------------------------- */
@@ -559,7 +559,7 @@ rec_new(const kin_record_options *opt, kin_entry *v, kin_record_result *result)
     return r;
 }
 
-/* Joins a side trace to the last step that failed on the way to it. A recording that is continued did not end there. */
+/* Attaches a side trace to the last step that failed on the way to it. If the recording ended there, it now continues. */
 static void
 join_side_trace(rec *r)
 {
@@ -573,7 +573,7 @@ join_side_trace(rec *r)
     }
 }
 
-/* Finishes the entry; drops it when it is of no use. */
+/* Finishes the entry, or drops it if it is useless. */
 static void
 complete_recording(rec *r)
 {
@@ -598,7 +598,7 @@ complete_recording(rec *r)
 PyObject *
 rec_run_watched(rec *r, PyObject *(*body)(void *arg), void *arg)
 {
-    if (active != NULL || kin_watch_start(&r->watch) != KIN_OK) { /* another thread may have begun since that was asked */
+    if (active != NULL || kin_watch_start(&r->watch) != KIN_OK) { /* another thread may have started one since it was checked */
         r->failed = r->stopped = true;
         snprintf(r->result->reason, sizeof r->result->reason, active != NULL ? "another call is being recorded" : "a tracing tool is active");
         return body(arg);

@@ -17,7 +17,7 @@ typedef struct {
 
 /* -- beginning ------------------------------------------------------------------------------------------------------ */
 
-/* Infos for the values there are; constants keep their objects, the others get theirs from the exit's slots. */
+/* Creates infos for the existing values: constants keep their objects, the others get theirs from the exit's slots. */
 static bool
 adopt_values(rec *r)
 {
@@ -48,7 +48,7 @@ chain_length(const kin_trace *t, uint32_t snap)
     return n;
 }
 
-/* The instruction in progress in a caller: finished when its callee returns. */
+/* The unfinished instruction of a caller: it is finished when its callee returns. */
 static void
 set_call_in_progress(rec_frame *f, const kin_snap *s)
 {
@@ -155,7 +155,7 @@ is_same_place(const kin_trace *t, uint32_t a, uint32_t b)
     return a == b;
 }
 
-/* The side trace ends where the recording before it ended: nothing was gained, and the next exit would do the same. */
+/* Does the side trace end where the recording before it ended? Then nothing was gained, and the next exit would do the same. */
 static bool
 stands_still(const rec *r, uint32_t step)
 {

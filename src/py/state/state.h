@@ -27,22 +27,22 @@ typedef struct {
     uint32_t failure_limit;   /* recordings of one call shape that may leave nothing usable */
     bool strict_breaks;
     bool crosscheck;             /* check recordings against a torch-function mode */
-    uint32_t validate;        /* first launches of compiled graphs that are compared with their steps for their values */
+    uint32_t validate;        /* how many first launches of a compiled graph have their results compared with its steps */
     uint32_t validate_every;  /* and every so many further ones; 0: none */
-    uint32_t trials;          /* launches of a compiled graph that are compared with its steps */
-    bool step_aside;          /* run eagerly what is slower when it is replayed */
+    uint32_t trials;          /* how many launches of a compiled graph are timed against its steps */
+    bool step_aside;          /* run calls eagerly if replaying them is slower */
     bool disable;
     bool kernels;             /* compile graphs to machine code */
-    bool fast_math;           /* need not round between operations */
-    bool open_sizes;          /* code takes sizes that vary as arguments */
-    uint32_t threads;         /* of a launch, at most; 0: torch's number */
-    bool async_compile;       /* in the background */
-    bool async_sizes;         /* ... what takes sizes as arguments */
-    bool training;            /* compile what gives gradients too */
-    bool freezing;            /* pack weights and compute with them ahead of calls */
+    bool fast_math;           /* half precision need not be rounded between operations */
+    bool open_sizes;          /* compiled code takes varying sizes as arguments */
+    uint32_t threads;         /* the most threads of a launch; 0: as many as torch uses */
+    bool async_compile;       /* compile in the background */
+    bool async_sizes;         /* ... code that takes sizes as arguments */
+    bool training;            /* compile graphs with gradients too */
+    bool freezing;            /* pack weights and precompute what depends only on them */
     PyObject *error_class;    /* strong; raised by fullgraph; NULL = RuntimeError */
     PyObject *miss_hook;      /* strong; asked before a call is recorded; NULL: none */
-    PyObject *record_hook;    /* strong; told of a call that is about to be recorded, with its arguments; NULL: nobody is */
+    PyObject *record_hook;    /* strong; called with the arguments of a call that is about to be recorded; NULL: none */
 } kin_options;
 
 struct kin_compiled;
