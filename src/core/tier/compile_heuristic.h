@@ -35,8 +35,8 @@ typedef struct {
 double kin_compile_guess_cost(uint32_t ncalls, double compile_ns, double first_ns, double parameter_bytes);
 /* The expected time of the calls without code. */
 double kin_compile_guess_calls(uint32_t ncalls, double input_bytes);
-/* A call with this kind of inputs took `ns` without code; code would have saved `lost` of it (all of it, if that is not known) and costs `cost`. Should it be compiled
- * now? */
+/* A call with this kind of inputs took `ns` without code; code would have saved `lost` of it (all of it, if that is not known) and costs `cost`.
+ * Should it be compiled now? */
 bool kin_compile_pays(kin_compile_account *account, kin_input_kinds *kinds, uint64_t hash, double ns, double lost, double cost);
 
 /* Code of the kind ran in `ns`; the steps take `steps_ns`. */

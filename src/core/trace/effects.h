@@ -8,10 +8,10 @@
 
 #include "core/trace/trace.h"
 
-/* How deep a step looks into an operand. */
+/* How deeply a step looks into an operand. */
 enum {
-    KIN_LOOK_NOT,   /* its identity, its class, its hash: nothing that it holds */
-    KIN_LOOK_ITEMS, /* what it holds, without a look into that */
+    KIN_LOOK_NOT,   /* only at its identity, class or hash, not at its contents */
+    KIN_LOOK_ITEMS, /* at its contents, but not into these */
     KIN_LOOK_DEEP
 };
 /* ... into args[0], args[1], and the others. */
@@ -25,54 +25,54 @@ kin_look_into(uint32_t effects, uint32_t operand)
 
 enum {
     /* -- what it does ------------------------------------------------------------------------------------------ */
-    KIN_MAY_RUN = 1 << 6,    /* may run Python code of the program */
+    KIN_MAY_RUN = 1 << 6,    /* may run user code */
     KIN_MAY_RAISE = 1 << 7,
-    KIN_ASKS = 1 << 8,       /* asks its operands, finds the answer in them, and changes nothing */
-    KIN_MOVES = 1 << 9,      /* makes an object of its operands without a look at them */
-    KIN_STORES = 1 << 10,    /* puts operands into args[0] without a look at anything */
+    KIN_ASKS = 1 << 8,       /* reads its operands, finds the answer in them, and changes nothing */
+    KIN_MOVES = 1 << 9,      /* makes an object from its operands without looking at them */
+    KIN_STORES = 1 << 10,    /* puts operands into args[0] without looking at anything */
     KIN_BLIND = 1 << 11,     /* looks into no container, and changes none */
-    KIN_INSIDE = 1 << 12,    /* what it reads is in its operands: it looks up no attribute, no global */
-    KIN_OF_FIRST = 1 << 13,  /* a method: what it changes, if anything, is the object that it is called on */
-    KIN_LETS_GO = 1 << 14,   /* nobody can get at its operands through it afterwards */
-    KIN_HASHES = 1 << 15,    /* finds things by their hash where an operand is a set or a dict */
+    KIN_INSIDE = 1 << 12,    /* reads nothing but the contents of its operands: looks up no attribute and no global */
+    KIN_OF_FIRST = 1 << 13,  /* a method: changes at most the object that it is called on */
+    KIN_LETS_GO = 1 << 14,   /* its result does not lead to its operands */
+    KIN_HASHES = 1 << 15,    /* looks things up by hash if an operand is a set or a dict */
     KIN_NESTED = 1 << 16,    /* looks at containers inside of containers */
-    KIN_BY_NAME = 1 << 17,   /* a call that asks for the attribute (KIN_ASKS) or stores it (KIN_STORES) that an operand names */
-    KIN_SETTINGS = 1 << 18,  /* asks torch for its settings; with KIN_STORES: changes one that torch calls read */
-    KIN_GRAD_MODE = 1 << 19, /* switches gradients to its operand */
-    KIN_FITS = 1 << 20,      /* a store that changes one word of the heap, as the CHECK FITS before it makes sure */
-    KIN_INTO_DICT = 1 << 21, /* ... in a dict that others may have, too */
+    KIN_BY_NAME = 1 << 17,   /* a call that reads (KIN_ASKS) or stores (KIN_STORES) an attribute whose name is an operand */
+    KIN_SETTINGS = 1 << 18,  /* reads a torch setting; with KIN_STORES: changes one that torch calls read */
+    KIN_GRAD_MODE = 1 << 19, /* sets grad mode to its operand */
+    KIN_FITS = 1 << 20,      /* a store that changes only one word of the heap, as the CHECK FITS before it verifies */
+    KIN_INTO_DICT = 1 << 21, /* ... in a dict that others may hold as well */
     /* -- what it gives ----------------------------------------------------------------------------------------- */
-    KIN_GIVES_FIXED = 1 << 22,  /* an object that never changes */
-    KIN_GIVES_NUMBER = 1 << 23, /* a number, where it is PURE */
-    KIN_GIVES_ATOM = 1 << 24,   /* a number or a text */
-    KIN_GIVES_NEW = 1 << 25,    /* an object that was not there before */
-    KIN_HOLDS = 1 << 26,        /* an object that holds its operands and nothing else */
-    KIN_INSTANCE = 1 << 27,     /* an instance of a class, without anything in it */
-    KIN_OF_CLASS = 1 << 28,     /* exactly an instance of the class that is called */
-    KIN_VIEW = 1 << 29,         /* a view of a dict */
-    KIN_GIVES_GRAD = 1 << 30    /* whether gradients are on */
+    KIN_GIVES_FIXED = 1 << 22,  /* the result never changes */
+    KIN_GIVES_NUMBER = 1 << 23, /* the result is a number, if the step is PURE */
+    KIN_GIVES_ATOM = 1 << 24,   /* the result is a number or a str */
+    KIN_GIVES_NEW = 1 << 25,    /* the result is a new object */
+    KIN_HOLDS = 1 << 26,        /* the result holds the operands and nothing else */
+    KIN_INSTANCE = 1 << 27,     /* the result is an empty instance of a class */
+    KIN_OF_CLASS = 1 << 28,     /* the result is exactly an instance of the class that is called */
+    KIN_VIEW = 1 << 29,         /* the result is a view of a dict */
+    KIN_GIVES_GRAD = 1 << 30    /* the result says whether gradients are on */
 };
 
-/* A number, or some, that the data of tensors decides, or an assertion about that: part of the graph, as the torch calls are. (An enum has no room for it.) */
+/* Numbers from tensor data, or an assertion about them: part of the graph, like torch calls. (An enum has no room for this bit.) */
 #define KIN_FROM_DATA (UINT32_C(1) << 31)
 
-/* What only the recorder asks of a callable (callables.def). */
+/* What only the recorder needs to know about a callable (callables.def). */
 enum {
-    KIN_KNOWS_COMPUTES = 1,  /* changes nothing itself, unless it uses up an iterator */
-    KIN_KNOWS_LAZY = 2,      /* ... and uses up none */
-    KIN_KNOWS_NO_RESUME = 4, /* does not resume a generator that it is handed */
-    KIN_KNOWS_ENTRY = 8,     /* answers from ambient state alone: a guard can ask it */
+    KIN_KNOWS_COMPUTES = 1,  /* changes nothing itself, except that it may exhaust an iterator */
+    KIN_KNOWS_LAZY = 2,      /* ... and does not */
+    KIN_KNOWS_NO_RESUME = 4, /* does not resume a generator that it is given */
+    KIN_KNOWS_ENTRY = 8,     /* its result depends on ambient state alone, so a guard can call it */
     KIN_KNOWS_NO_CHANGE = 16, /* changes no ambient state */
-    KIN_KNOWS_ACTS = 32,     /* changes something outside of the process, or waits */
-    KIN_KNOWS_VARIES = 64    /* answers something else in each call: a clock, a random number */
+    KIN_KNOWS_ACTS = 32,     /* changes something outside the process, or waits */
+    KIN_KNOWS_VARIES = 64    /* returns something else in each call: a clock, a random number */
 };
 
-/* The word of a kind of step. */
+/* The effects of a kind of step. */
 uint32_t kin_kind_effects(kin_step_kind kind);
-/* Does it read operand number `operand`, so that running it later gives something else when that has changed? */
+/* Does it read operand number `operand`, so that running it later has another result if that has changed? */
 bool kin_kind_reads_late(kin_step_kind kind, uint32_t operand);
 
-/* The word that the recorder stamped on the step, that of its kind where it did not. */
+/* The effects that the recorder stamped on the step, or else those of its kind. */
 static inline uint32_t
 kin_step_effects(const kin_step *s)
 {
@@ -85,8 +85,8 @@ kin_step_does(const kin_step *s, uint32_t effects)
     return (kin_step_effects(s) & effects) == effects;
 }
 
-/* Does it change a setting of torch? As a node of a graph it is both: the graph switches between its calls, and leaves the setting as it was; the step
- * itself runs where it stands, for everybody else. */
+/* Does it change a torch setting? In a graph, such a step happens twice: the graph switches between its calls, and restores the setting; the step
+ * itself runs in order, for everything else. */
 static inline bool
 kin_step_switches(const kin_step *s)
 {

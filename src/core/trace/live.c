@@ -111,7 +111,7 @@ index_parts(live *l)
 
 /* -- uses ------------------------------------------------------------------------------------------------------- */
 
-/* The value is needed at `step`; if it was not needed later, it is released behind it. */
+/* The value is needed at `step`; if it is not needed later, it is released after it. */
 static void
 use(live *l, uint32_t step, kin_vid vid)
 {
@@ -147,7 +147,7 @@ use_snapshot(live *l, uint32_t step, uint32_t snap)
     }
 }
 
-/* What an epoch's guards start from: parents and subjects that are not read by the epoch itself. */
+/* The values from which an epoch's guards start: parents and subjects that the epoch itself does not read. */
 static void
 use_epoch(live *l, uint32_t step, uint32_t epoch)
 {
@@ -168,7 +168,7 @@ use_epoch(live *l, uint32_t step, uint32_t epoch)
 
 /* -- the walk --------------------------------------------------------------------------------------------------- */
 
-/* The value comes into being at `step`; when nothing needs it, it dies there at once. */
+/* The value is made at `step`; if nothing needs it, it is released there at once. */
 static void
 define(live *l, uint32_t step, kin_vid vid)
 {
@@ -205,7 +205,8 @@ walk_step(live *l, uint32_t i)
     use_snapshot(l, i, s->snap);
 }
 
-/* Is the value made behind the test, on the passing way? The other way seems to need such a value where it needs an object that the passing way changes. */
+/* Is the value made after the check, where it passes? The side trace seems to need such a value if it needs an object that the steps after a
+ * passing check change. */
 static bool
 is_made_behind(const live *l, kin_vid vid, uint32_t i)
 {
@@ -213,7 +214,7 @@ is_made_behind(const live *l, kin_vid vid, uint32_t i)
     return val->kind == KIN_VAL_STEP && val->step > i;
 }
 
-/* Joins the two ways on from the test at i: `now` holds what the passing way and the test itself need. */
+/* Joins the two continuations of the check at i: `now` holds what the check itself and the steps after a passing check need. */
 static void
 join_alt(live *l, uint32_t i)
 {

@@ -25,7 +25,7 @@ kin_subgraph_defers(const kin_subgraph *subgraph, const kin_trace *t, uint32_t s
     return !(t->steps.at[step].flags & KIN_STEP_SUNK) && role != KIN_ROLE_IN_ORDER && role != KIN_ROLE_OBSERVABLE;
 }
 
-/* A test that a call of this subgraph gave a torch.Tensor, or one of the class that follows from those of its operands. */
+/* A check that a call of this subgraph returned a torch.Tensor, or one of the class that follows from its operands' classes. */
 static bool
 is_tensor_test(const kin_partitioner *p, const kin_step *s, uint32_t first)
 {
@@ -47,7 +47,7 @@ passes(const kin_partitioner *p, const kin_step *s, uint32_t first)
     if (s->flags & KIN_STEP_PURE)
         return kin_subgraph_builds(s);
     if (s->flags & KIN_STEP_MUTATES)
-        return s->out == 0 && (s->kind == KIN_STEP_NEXT /* a loop over known items goes on */ ||
+        return s->out == 0 && (s->kind == KIN_STEP_NEXT /* a loop over known items continues */ ||
                                (s->kind == KIN_STEP_LIST_APPEND && kin_bounds_made_since(p->t, p->t->vids.at[s->args], first)));
     return is_tensor_test(p, s, first);
 }
@@ -56,8 +56,8 @@ typedef struct {
     const kin_partition_input *in;
     kin_subgraphs *subgraphs;
     bool open;
-    bool plain;      /* the open subgraph is to be a plain one */
-    bool plain_here; /* so are all steps since its last call */
+    bool plain;      /* the open subgraph has to be plain */
+    bool plain_here; /* all steps since its last call allow that */
     kin_partitioner p;
 } finder;
 
@@ -92,7 +92,7 @@ joins(finder *f, uint32_t i, bool excluded)
     return f->plain || (!excluded && kin_roles_call(&f->p, i));
 }
 
-/* The open subgraph cannot go on over the step. */
+/* The open subgraph cannot extend over the step. */
 static void
 end_subgraph(finder *f, uint32_t i, const char *why)
 {
@@ -129,14 +129,14 @@ add_call(finder *f, uint32_t i)
     return KIN_OK;
 }
 
-/* Is it a call of a subgraph? Arithmetic on numbers that data decides is for graphs of others, which may hold it. */
+/* Is it a call of a subgraph? Arithmetic on numbers from tensor data belongs only to graphs for custom backends. */
 static bool
 joins_calls(finder *f, uint32_t i)
 {
     const kin_step *s = &f->in->t->steps.at[i];
     bool number = kin_step_does(s, KIN_FROM_DATA) && (s->kind != KIN_STEP_CALL || kin_step_does(s, KIN_ASKS));
     if (kin_step_switches(s) && (!f->open || f->plain || !kin_roles_can_switch(&f->p, i)))
-        return false; /* nothing of the graph is put off: it switches where it stands */
+        return false; /* nothing of the graph is deferred: the switch happens in order */
     return kin_subgraph_calls(s) && !(number && f->in->how == KIN_SUBGRAPHS_WIDE);
 }
 
@@ -185,7 +185,7 @@ note_roles(finder *f)
     }
 }
 
-/* By value: the first step that is neither a torch call nor put off and gets it. */
+/* By value: the first step that uses it and is neither a torch call nor deferred. */
 static void
 find_touches(const kin_trace *t, kin_subgraphs *subgraphs)
 {

@@ -10,7 +10,7 @@ args_of(const kin_partitioner *p, const kin_step *s)
     return p->t->vids.at + s->args;
 }
 
-/* The step that made the object, if that is an instance that the recording has made; 0: it is not. */
+/* The step that made the object, if it is an instance that the recording made; else 0. */
 static uint32_t
 birth_of(const kin_trace *t, kin_vid vid)
 {
@@ -56,8 +56,8 @@ defer(kin_partitioner *p, uint32_t step, kin_vid owner)
     p->newest = step;
 }
 
-/* All later stores are deferred as well, so that they stay in their order. What one of them replaces that another one stored does not die
- * there: it has a slot. */
+/* All later stores are deferred as well, so that they stay in order. A value that one of them stored and another one replaces does not die
+ * at that point, because it has a slot. */
 bool
 kin_stores_defer(kin_partitioner *p, uint32_t step)
 {
@@ -74,7 +74,7 @@ kin_stores_defer(kin_partitioner *p, uint32_t step)
     return true;
 }
 
-/* A store to an item of an instance that is a dict. */
+/* A store to an item of an instance of a dict class. */
 static bool
 defer_item(kin_partitioner *p, uint32_t step, kin_vid owner)
 {
@@ -95,7 +95,7 @@ kin_stores_defer_own(kin_partitioner *p, uint32_t step)
 
 /* -- who could see it ------------------------------------------------------------------------------------------- */
 
-/* Is a store to an attribute of the name deferred, in this object or another? */
+/* Is a store to an attribute of this name deferred, in this object or another one? */
 static bool
 is_awaited(const kin_partitioner *p, kin_ref name, uint32_t upto)
 {
@@ -114,7 +114,7 @@ tests_no_contents(const kin_step *s)
            s->imm == KIN_CHECK_NULL || s->imm == KIN_CHECK_NOTNULL || s->imm == KIN_CHECK_META || s->imm == KIN_CHECK_EQ;
 }
 
-/* Cells are equal when what they contain is. Text, numbers and simple objects lead to none. */
+/* Comparing cells compares their contents. Strings, numbers and simple objects lead to no cell. */
 static bool
 may_look_into_cells(const kin_partitioner *p, const kin_step *s)
 {
@@ -137,7 +137,7 @@ kin_stores_are_seen(const kin_partitioner *p, uint32_t step)
         return p->objects[name].is & KIN_IS_INSIDE_NAME || is_awaited(p, name, step);
     if (p->into_cell && may_look_into_cells(p, s))
         return true;
-    if (s->kind == KIN_STEP_EPOCH || s->kind == KIN_STEP_GETATTR) /* reads the heap anew */
+    if (s->kind == KIN_STEP_EPOCH || s->kind == KIN_STEP_GETATTR) /* reads the heap again */
         return true;
     if (kin_step_does(s, KIN_BLIND) || kin_step_does(s, KIN_MOVES) || (s->kind == KIN_STEP_CHECK && tests_no_contents(s)) ||
         (s->kind == KIN_STEP_SET_SUBSCR && kin_subgraph_stores_own(p->t, s)))

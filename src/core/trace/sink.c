@@ -22,7 +22,7 @@ typedef struct {
     kin_status status;
 } sink;
 
-/* The step runs in sequence. Steps start out SUNK when they could be. */
+/* The step runs in sequence. Steps that could be sunk start as SUNK. */
 static void
 keep(sink *k, uint32_t i)
 {
@@ -61,7 +61,7 @@ reads(const kin_step *s, uint32_t operand)
     return in_place ? operand > 0 : kin_kind_reads_late((kin_step_kind)s->kind, operand);
 }
 
-/* Notes what would force the sinkable step i to run; false when something does already. */
+/* Notes what would force the sinkable step i to run; false if something already does. */
 static bool
 watch_operands(sink *k, uint32_t i)
 {
@@ -104,7 +104,7 @@ keep_value(sink *k, kin_vid vid)
         keep(k, k->maker[vid] - 1);
 }
 
-/* Guards of later epochs read live objects: what a path starts from or a fact is about must exist. */
+/* Guards of later epochs read live objects, so the subject of a fact and the start of a path must exist. */
 static void
 keep_guarded(sink *k)
 {

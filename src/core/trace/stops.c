@@ -12,7 +12,7 @@ set_bit(uint64_t *bits, uint32_t i)
 void
 kin_trace_free_stops(kin_trace *t)
 {
-    free(t->stops.runs); /* the other arrays lie behind it */
+    free(t->stops.runs); /* the other arrays are in the same block */
     t->stops = (kin_stops){0};
 }
 

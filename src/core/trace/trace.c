@@ -45,7 +45,7 @@ kin_trace_deinit(kin_trace *t)
     kin_trace_free_stops(t);
 }
 
-/* Frames share one handled exception: a frame that handles none of its own sees its caller's. */
+/* Frames share one handled exception: a frame that handles none itself sees its caller's. */
 static void
 inherit_exceptions(kin_trace *t)
 {

@@ -44,13 +44,13 @@ typedef enum {
 typedef enum { KIN_UNARY_NEGATIVE, KIN_UNARY_POSITIVE, KIN_UNARY_INVERT, KIN_UNARY_NOT } kin_unary;
 enum { KIN_COMPARE_TO_BOOL = 8 }; /* a bit of COMPARE's imm */
 
-/* Operands of BUILD_FUNCTION (0: absent); the last one is a function that computes annotations, and need not be there. */
+/* Operands of BUILD_FUNCTION (0: absent); the last one is a function that computes annotations, and is optional. */
 enum {
     KIN_FUNCTION_CODE, KIN_FUNCTION_GLOBALS, KIN_FUNCTION_DEFAULTS, KIN_FUNCTION_KWDEFAULTS, KIN_FUNCTION_ANNOTATIONS,
     KIN_FUNCTION_CLOSURE, KIN_FUNCTION_ANNOTATE, KIN_FUNCTION_PARTS
 };
 
-/* What a CHECK step asks about args[0] at its program point. */
+/* What a CHECK step tests about args[0]. */
 typedef enum {
     KIN_CHECK_TRUE,    /* truth(args[0]); may run code, may raise */
     KIN_CHECK_FALSE,
@@ -67,9 +67,9 @@ typedef enum {
     KIN_CHECK_NOT_SAME,
     KIN_CHECK_WAS_TRUE, /* after a TRUTH step that must not run twice: its result; snap is the state of the other outcome */
     KIN_CHECK_WAS_FALSE,
-    KIN_CHECK_QUIET,   /* what it contains runs no code of the program when it is compared or hashed; num 1: nor when it is used
-                          in any other way */
-    KIN_CHECK_FITS,    /* storing into the place of args[0] that ref and num name changes nothing else (guardeval/guard.h) */
+    KIN_CHECK_QUIET,   /* comparing or hashing its contents runs no user code; num 1: nor does any other
+                          use of them */
+    KIN_CHECK_FITS,    /* storing into the attribute or item of args[0] that ref and num name changes nothing else (guardeval/guard.h) */
 } kin_check;
 
 typedef enum { KIN_VAL_NONE, KIN_VAL_CONST, KIN_VAL_SRC, KIN_VAL_STEP } kin_val_kind;
@@ -79,10 +79,10 @@ typedef struct {
     uint8_t access;   /* SRC: kin_access */
     uint16_t epoch;     /* SRC: the epoch at whose start it is loaded */
     kin_vid parent;   /* SRC: what it is read from (0 for LOCAL, FUNC) */
-    uint32_t key;     /* SRC: kin_ref or number; CONST: kin_ref of the object; STEP that gives numbers which data decides: as recorded, or 0 */
+    uint32_t key;     /* SRC: kin_ref or number; CONST: kin_ref of the object; STEP whose result is a number from tensor data: the recorded one, or 0 */
     uint32_t step;    /* STEP: index of the step that makes it */
-    kin_ref seen;     /* SRC, STEP, as recorded, where graphs are for a custom backend: a number, the note of a tensor that has none, the class of a
-                         tensor that a graph gives, where it is another one than torch.Tensor; 0 = none */
+    kin_ref seen;     /* SRC, STEP, as recorded, for custom backends only: a number, the description of a tensor without `note`, the class of a
+                         tensor that a graph returns, if it is not torch.Tensor; 0 = none */
     kin_ref note;     /* tensors: str such as "f32[3, 4][4, 1]cpu" as recorded; 0 for other values */
     kin_ref name;     /* str: the local variable it was first stored to, for graph text; 0 = none */
 } kin_val;
@@ -92,11 +92,11 @@ enum {
     KIN_STEP_OPAQUE = 2,  /* may run any Python code: frames are linked while it runs; facts end with it */
     KIN_STEP_BREAK = 4,   /* a graph break: the graph before it ends here */
     KIN_STEP_EFFECT = 8,  /* visible effect: never dropped */
-    KIN_STEP_PURE = 16,   /* makes a virtual object or number and does nothing else: dropped or sunk when unused */
-    KIN_STEP_MUTATES = 32,/* changes only args[0]; sunk with it while args[0] is a virtual object nobody needs */
+    KIN_STEP_PURE = 16,   /* makes a virtual object or a number and does nothing else: dropped or sunk if unused */
+    KIN_STEP_MUTATES = 32,/* changes only args[0]; sunk with it if args[0] is a virtual object that nothing needs */
     KIN_STEP_SUNK = 64,   /* set by kin_trace_finish: not run in sequence, only when an exit needs its object */
-    KIN_STEP_RAISES = 128,/* expected to raise: out is the exception; not raising leaves after the instruction */
-    KIN_STEP_AGAIN = 256, /* all since snap can be done again: raising forgets the exception and leaves before snap */
+    KIN_STEP_RAISES = 128,/* must raise: out is the exception; if it does not, the trace is left after the instruction */
+    KIN_STEP_AGAIN = 256, /* everything since snap can be repeated: if it raises, the exception is dropped and the trace is left before snap */
     KIN_STEP_HANDLES = 512 /* set by kin_trace_finish: snap has an exception being handled */
 };
 
@@ -108,19 +108,19 @@ typedef struct {
     uint32_t args;     /* first operand in trace.vids */
     uint16_t nargs;
     uint16_t why;      /* KIN_STEP_BREAK: row of breaks.def + 1 */
-    uint32_t effects;  /* as the recorder knows them (effects.h); 0: those of its kind */
+    uint32_t effects;  /* as stamped by the recorder (effects.h); 0: those of its kind */
     kin_ref ref;
     kin_vid out;
     uint32_t snap;     /* state before the instruction: exits and exceptions land there */
-    uint32_t alt;      /* CHECK, EPOCH: step to go on with when it fails; EXIT: the recording's continuation; 0 = none */
+    uint32_t alt;      /* CHECK, EPOCH: the step to continue with if it fails; EXIT: the recording's continuation; 0 = none */
     uint32_t frees;    /* set by kin_trace_finish: vids whose slots are released after this step */
     uint16_t nfrees;
     uint16_t graph;    /* TORCH: number of the graph it belongs to, from 1 (set by kin_trace_finish) */
 } kin_step;
 
-/* How the value returned by a callee frame enters the frame that called it. */
+/* What the calling frame does with the value that a callee frame returns. */
 typedef enum {
-    KIN_RESUME_PUSH,   /* push it, go on at the instruction after `offset` */
+    KIN_RESUME_PUSH,   /* push it, continue at the instruction after `offset` */
     KIN_RESUME_DROP,   /* ignore it (STORE_ATTR through __setattr__, ...) */
     KIN_RESUME_NONE,   /* ignore it, push None (setattr() through __setattr__) */
     KIN_RESUME_INIT,   /* __init__: ignore it, push the instance `extra` */
@@ -129,10 +129,10 @@ typedef enum {
     KIN_RESUME_FALLBACK,/* push it; after an AttributeError call `extra` = (__getattr__, object, name) instead */
     KIN_RESUME_TRUTH,  /* push bool(result): `in` through __contains__ */
     KIN_RESUME_FALSITY,/* push not result: `not in` */
-    KIN_RESUME_OPERATOR,/* push it; after NotImplemented ask the other operand, as `extra` = (left, right, operator, was it asked?) says */
-    KIN_RESUME_OVERRIDE,/* push it; NotImplemented is a TypeError: the class `extra` does not know the call of torch */
+    KIN_RESUME_OPERATOR,/* push it; after NotImplemented ask the other operand, with `extra` = (left, right, operator, was it asked?) */
+    KIN_RESUME_OVERRIDE,/* push it; NotImplemented is a TypeError: the class `extra` does not support the torch call */
     KIN_RESUME_INPLACE,/* push it; after NotImplemented do the plain operator with `extra` = (left, right) instead */
-    KIN_RESUME_NEVER   /* a C function in between wants it: no exit may land below this frame */
+    KIN_RESUME_NEVER   /* a C function in between takes it: no exit may land below this frame */
 } kin_resume;
 
 /* One frame's state between two instructions. The frames of an inlined chain are linked by `parent`. */
@@ -157,14 +157,14 @@ typedef struct {
     uint32_t num;
     kin_ref code;       /* the place that needed it: code object and byte offset */
     uint32_t offset;
-    bool undone;        /* asked for a region that was undone; kept, for values may be read by paths it makes safe */
+    bool undone;        /* needed by a region that was cut off; kept, because values may be read by paths that it makes safe */
 } kin_fact;
 
-/* What a replay looks at in place of whole steps and values: most steps of a long trace are sunk. */
+/* What a replay reads instead of whole steps and values, because most steps of a long trace are sunk. */
 typedef struct {
     uint32_t nsteps, nvals;
-    uint64_t *runs;   /* by step, a bit: it runs, or slots are released behind it */
-    uint64_t *passes; /* ... or it is sunk and changes an object, which may have been built */
+    uint64_t *runs;   /* by step, a bit: it runs, or slots are released after it */
+    uint64_t *passes; /* ... or it is sunk and changes an object that may have been built */
     kin_ref *consts;  /* by vid: the object of a constant, 0 of other values */
 } kin_stops;
 
@@ -178,7 +178,7 @@ typedef struct {
     uint32_t ngraphs;
     uint32_t nbreaks;
     uint32_t neffects;          /* deferred effects */
-    uint32_t deepest;           /* most frames at a time while it was recorded */
+    uint32_t deepest;           /* the most frames at a time while it was recorded */
     uint32_t depth;             /* ... or in one chain (set by kin_trace_finish) */
     bool handles;               /* some snapshot has an exception being handled (set by kin_trace_finish) */
     kin_stops stops;            /* set by kin_trace_finish */
@@ -190,7 +190,7 @@ typedef struct {
 } kin_range;
 typedef KIN_VEC(kin_range) kin_path;
 
-/* How long a trace is, to go back to. */
+/* The length of a trace, to which it can be cut back. */
 typedef struct {
     uint32_t vals, steps, vids, snaps, facts, nepochs;
 } kin_trace_mark;
@@ -200,10 +200,10 @@ kin_status kin_trace_init(kin_trace *t) KIN_MUST_CHECK;
 void kin_trace_deinit(kin_trace *t);
 
 kin_trace_mark kin_trace_end(const kin_trace *t);
-/* Drops what came behind the mark. */
+/* Drops everything after the mark. */
 void kin_trace_cut(kin_trace *t, kin_trace_mark end);
 
-/* Marks steps that nothing needs as SUNK, numbers the graphs, and computes where slots are released. Call again
+/* Marks steps that need not run as SUNK, numbers the graphs, and computes where slots are released. Called again
  * after a side trace was added. */
 kin_status kin_trace_finish(kin_trace *t) KIN_MUST_CHECK;
 

@@ -6,7 +6,7 @@
 
 #include <stddef.h>
 
-/* check.c: every index in range, every range of steps ended, alts upwards. KIN_BUG when not. */
+/* check.c: every index is in range, every range of steps ends, alts point upwards. KIN_BUG if not. */
 kin_status kin_trace_check(const kin_trace *t) KIN_MUST_CHECK;
 /* sink.c: sets KIN_STEP_SUNK. */
 kin_status kin_trace_sink(kin_trace *t) KIN_MUST_CHECK;
