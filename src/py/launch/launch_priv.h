@@ -53,7 +53,7 @@ typedef struct launch_version {
     bool copied;       /* made by template.c */
     uint32_t like;     /* number of its template, counted from 1; 0: none */
     uint32_t nnumbers; /* ... which has so many numbers */
-    double retry_at;   /* it was slower: when it is compiled and compared again; 0: never */
+    double retry_at;   /* if it was slower: the time at which it is compiled and compared again; 0: never */
     uint32_t drops;       /* how often it was slower */
     bool small;           /* not compiled: a single call on little data */
 } launch_version;
@@ -68,27 +68,27 @@ typedef struct {
 /* sizes.c: code for all sizes. */
 typedef struct {
     kin_family *main, *backward; /* NULL: nothing was compiled yet */
-    kin_ir_common common;   /* what programs keep of weights, whatever the sizes */
+    kin_ir_common common;   /* what programs precompute from weights for all sizes */
     kin_table by_signature; /* versions */
     uint32_t last;          /* version found last */
     launch_version *spare;  /* versions that were evicted, whose places are free */
-    bool evicted;           /* there have been some */
-    bool met;               /* a capture was looked at, so that the next one shows which sizes vary */
-    bool ready;             /* there is code for sizes as arguments */
-    bool settled;           /* that it is faster than the steps, once for all sizes */
-    bool settled_training;  /* ... where it gives gradients */
-    bool off;               /* it is not */
-    uint32_t tried;         /* calls on which both were timed */
-    double ours, theirs;    /* ... nanoseconds for all of these */
-    double plan_ns;         /* what a plan takes */
-    double copy_ns;         /* ... one that is copied from another; 0: none was */
-    uint32_t without;       /* calls since the last plan whose sizes had none */
-    uint32_t tries;         /* plans that were made although a call gains less, since one was used again */
-    launch_ticket *pending; /* code for all sizes is being made in the background; NULL: it is not */
-    uint32_t waits;         /* how often that was so */
-    kin_compile_stats made; /* in the background, since a version was made last */
+    bool evicted;           /* some version was evicted */
+    bool met;               /* a capture was noted, so the next one shows which sizes vary */
+    bool ready;             /* code that takes sizes as arguments exists */
+    bool settled;           /* it is known to be faster than the steps, for all sizes */
+    bool settled_training;  /* ... with gradients */
+    bool off;               /* it is not faster */
+    uint32_t tried;         /* calls in which both were timed */
+    double ours, theirs;    /* ... and their total times in nanoseconds */
+    double plan_ns;         /* the time to make a plan */
+    double copy_ns;         /* ... by copying another one; 0: none was copied */
+    uint32_t without;       /* calls without a plan for their sizes, since the last plan was made */
+    uint32_t tries;         /* plans that cost more than one call gains, made since a plan was last used again */
+    launch_ticket *pending; /* set while code for all sizes is compiled in the background */
+    uint32_t waits;         /* how often that happened */
+    kin_compile_stats made; /* compiled in the background since the last version was made */
     launch_templates templates;
-    uint32_t nmade, ncopied; /* plans, since there is code for all sizes */
+    uint32_t nmade, ncopied; /* plans since code for all sizes exists */
 } launch_sizes;
 
 typedef struct {
@@ -96,28 +96,28 @@ typedef struct {
     kin_launch_context context;
     uint32_t graph;       /* number in its entry, for reports; a graph may have several subgraphs */
     KIN_VEC(launch_version *) versions;
-    bool exact_nan;       /* NaNs are common here: no fusion that would lose them */
-    char unfreeze[160];       /* why the last of these was given up */
+    bool exact_nan;       /* NaNs are common here: no operations that would lose them */
+    char unfreeze[160];       /* why the last of `unfrozen` was given up */
     launch_numbers unfrozen; /* inputs that turned out not to be constant */
-    bool surprised;       /* an input that arrived late was of another kind: there may be a kind to compile for */
-    kin_input_kinds kinds; /* for which nothing was compiled */
-    bool said_changing;   /* that there are too many of these */
+    bool surprised;       /* a later input did not fit the chosen version: there may be a new kind to compile for */
+    kin_input_kinds kinds; /* kinds of inputs without code */
+    bool said_changing;   /* an event said that there are too many kinds */
     uint32_t looks;       /* captures compared so far (vary.c) */
-    KIN_VEC(uint64_t) seen; /* hashes of the calls at the first of these */
+    KIN_VEC(uint64_t) seen; /* hashes of the calls in the first of these captures */
     uint32_t nplans;      /* versions for which the passes ran */
     uint32_t clock;       /* of uses */
-    double first_ns;      /* what the first run of new code took longer than its steps: packing weights */
+    double first_ns;      /* by how much the first run of new code was slower than its steps, because of packing */
     double begun;         /* when the steps of this call began; 0: not measured */
     bool varies;          /* its trace has dynamic dims, or few calls reach it */
-    bool must_pay;        /* few calls reach it: code has to pay before it is made */
+    bool must_pay;        /* few calls reach it: code must pay for itself first */
     bool full;            /* the limit of signatures, or of excluded calls, is reached */
     launch_sizes sizes;
-    bool meeting;         /* the capture is only looked at */
-    bool ahead;           /* the plan is for inputs that nobody has given yet */
-    bool checking;        /* the plan is made to be compared with another */
-    char gone[120];       /* nothing is compiled any more: why */
-    const char *not_yet;  /* why the last call that asked for code got none; NULL: it got some, or none has asked */
-    bool *open, *fixed;   /* by input: a number that code reads when it runs; one on which code depends (numbers.c). NULL: none is known yet */
+    bool meeting;         /* the capture is only noted */
+    bool ahead;           /* the plan is made ahead, for inputs that no call has had yet */
+    bool checking;        /* the plan is only made to verify a copied one */
+    char gone[120];       /* the reason why nothing is compiled any more */
+    const char *not_yet;  /* why the last call that asked for code got none; NULL: it got code, or no call has asked */
+    bool *open, *fixed;   /* by input: a number that code reads at run time; a number that code depends on (numbers.c). NULL: not known yet */
     uint32_t fixings;     /* how often these changed */
 } kernel_launcher;
 
@@ -125,14 +125,14 @@ typedef struct {
 
 extern const char launch_changing[];
 typedef struct launch_copy launch_copy; /* template.c */
-/* Are these inputs, for which there is no code, worth compiling for? Counts them, and says which plan would do, if one was looked for. */
+/* Is it worth compiling for these inputs, which have no code? Counts them, and returns the plan to copy, if one was searched for. */
 bool launch_is_worth(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in, launch_copy *copy);
-/* ... for which there was code that was evicted. */
+/* ... which had code that was evicted. */
 bool launch_is_worth_again(kernel_launcher *self, const launch_version *version, kin_entry *v, const kin_subgraph *subgraph,
                            PyObject *const *in);
-/* Do its inputs change too often for all of them to get code? */
+/* Do its inputs change too often to compile code for each kind? */
 bool launch_is_changing(const kernel_launcher *self);
-/* Accounts for a compilation, a run, and the beginning of steps (whose end is one of the questions above). */
+/* Account for a compilation, a run, and the beginning of steps (whose end is a call of one of the functions above). */
 void launch_note_cost(const kernel_launcher *self, const launch_version *version);
 /* Accounts for a first run, which packs weights. */
 void launch_note_first(kernel_launcher *self, const launch_version *version, double ns);
@@ -140,48 +140,48 @@ void launch_note_use(kernel_launcher *self, launch_version *version);
 void launch_begin_steps(kernel_launcher *self);
 /* Does the subgraph have dynamic dims? */
 bool launch_subgraph_varies(const kin_entry *v, const kin_subgraph *subgraph);
-/* Does it lie behind a check that only some calls pass? */
+/* Is it behind a check that only some calls pass? */
 bool launch_subgraph_is_chosen(const kin_entry *v, const kin_subgraph *subgraph);
 
 /* -- sizes.c ---------------------------------------------------------------------------------------------------- */
 
 bool launch_sizes_are_on(const kernel_launcher *self);
-/* Have there been several, with code for all of them? */
+/* Did calls have several kinds of sizes, with code for all of them? */
 bool launch_sizes_vary(const kernel_launcher *self);
-/* For a program, or its backward half; NULL: sizes are in the code. */
+/* The family of a program, or of its backward half; NULL: sizes are part of the code. */
 kin_family *launch_sizes_family(kernel_launcher *self, bool backward);
 void launch_sizes_deinit(launch_sizes *s);
 /* The version for the inputs; NULL: there is none. In constant time, however many there are. */
 launch_version *launch_sizes_find(kernel_launcher *self, PyObject *const *in, uint32_t n);
-/* A new version, which takes the signature, for these inputs; in the place of one that was evicted, if there is one. NULL without memory. */
+/* A new version for these inputs, which takes the signature; reuses the place of an evicted one. NULL: out of memory. */
 launch_version *launch_sizes_enter(kernel_launcher *self, launch_signature *signature, PyObject *const *in);
-/* Its signature is another one now, for these inputs. */
+/* Gives the version another signature, for these inputs. */
 void launch_sizes_enter_again(kernel_launcher *self, launch_version *version, PyObject *const *in);
-/* The version is evicted: nobody finds it any more. */
+/* Evicts the version, so that it is no longer found. */
 void launch_sizes_leave(kernel_launcher *self, launch_version *version);
 /* The version was made, in `ns` of this thread. */
 void launch_sizes_note_made(kernel_launcher *self, launch_version *version, double ns);
-/* What was found for all sizes goes for the version. */
+/* Applies to the version what was decided for all sizes. */
 void launch_sizes_take_over(const kernel_launcher *self, launch_version *version);
-/* Does one that can be copied? */
+/* Does a copied plan pay in one call? */
 bool launch_sizes_copy_pays(const kernel_launcher *self);
-/* How much of a call's `ns` without code it would not have taken with it, as far as that is known. */
+/* How much of a call's `ns` without code would have been saved with it, as far as that is known. */
 double launch_sizes_lost(const kernel_launcher *self, double ns);
 /* Does a plan for new sizes pay in one call? */
 bool launch_sizes_plan_pays(const kernel_launcher *self);
-/* Is its machine code to be made while calls go on by steps? */
+/* Should its machine code be compiled in the background, while calls run step by step? */
 bool launch_sizes_go_behind(const kernel_launcher *self);
-/* It is being made. */
+/* Its code is being compiled. */
 void launch_sizes_begin_wait(kernel_launcher *self, launch_ticket *ticket);
-/* Is it still? */
+/* Is it still being compiled? */
 bool launch_sizes_wait(kernel_launcher *self);
-/* What was made in the background counts for the version that is the first to use it. */
+/* Attributes what was compiled in the background to the first version that uses it. */
 void launch_sizes_count_made(kernel_launcher *self, launch_version *version);
-/* Are steps and code to be timed on this call, for all sizes? */
+/* Should steps and code both be timed in this call, to decide for all sizes? */
 bool launch_sizes_are_in_trial(const kernel_launcher *self, const launch_version *version);
 typedef struct {
     double ours, theirs; /* nanoseconds */
-    bool disturbed;      /* others had the processor meanwhile */
+    bool disturbed;      /* other processes had the processor meanwhile */
 } launch_timing;
 void launch_sizes_note_trial(kernel_launcher *self, const launch_timing *t);
 /* The version gives gradients, and was found faster. */
@@ -199,24 +199,24 @@ struct launch_copy {
     const launch_version *model;
     kin_walk walk;
 };
-/* Looks for one, unless that was done. */
+/* Searches for a plan to copy, unless that was done already. */
 bool launch_template_find(kernel_launcher *self, PyObject *const *in, uint32_t n, launch_copy *copy);
-/* Gives the version code without the passes; false: they have to be run. */
+/* Makes the version's plan by copying; false: the passes must run. */
 bool launch_template_make(kernel_launcher *self, launch_version *version, PyObject *const *in, launch_copy *copy);
 void launch_copy_deinit(launch_copy *copy);
-/* For some sizes at least. */
+/* Can plans be copied for some sizes at least? */
 bool launch_templates_known(const kernel_launcher *self);
-/* Is it what the passes made? */
+/* Is the copy equal to what the passes made? */
 bool launch_template_is_right(const launch_version *version, const launch_version *made, kin_text *why);
-/* Would a few more plans spare all further ones? */
+/* Would a few more plans make copying possible? */
 bool launch_templates_want_more(const kernel_launcher *self);
-/* Inputs for a plan made ahead, where sizes grow; NULL: they do not. To be forgotten. */
+/* Inputs for a plan made ahead, if sizes grow; NULL: they do not. The caller frees them. */
 PyObject **launch_template_ahead(kernel_launcher *self, const launch_version *version, PyObject *const *in);
 void launch_template_forget(PyObject **ahead, uint32_t n);
 
 /* -- numbers.c -------------------------------------------------------------------------------------------------- */
 
-/* What code gets in place of the subgraph's inputs: tensors without dims for numbers that are open. */
+/* The inputs of compiled code: the subgraph's, with 0-dim tensors in place of open numbers. */
 typedef struct {
     PyObject *const *in;
     PyObject **own; /* NULL: they are the subgraph's */
@@ -225,35 +225,35 @@ typedef struct {
 /* False without memory. */
 bool launch_operands_make(const launch_signature *s, PyObject *const *in, launch_operands *out);
 void launch_operands_end(launch_operands *o);
-/* Looks at inputs that there is no code for: which of their numbers may be open? */
+/* Finds out which numbers may be open among inputs that have no code. */
 void launch_numbers_learn(kernel_launcher *self, const kin_subgraph *subgraph, PyObject *const *in);
 /* Captures the subgraph on these inputs, with those numbers open. */
 kin_status launch_numbers_capture(kernel_launcher *self, launch_version *version, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in, unsigned may,
                                   kin_capture *out) KIN_MUST_CHECK;
-/* Did numbers of the capture that are open decide on what is made of it? From now on they are not. */
+/* Does the code depend on open numbers of the capture? These are fixed from now on. */
 bool launch_numbers_decided(kernel_launcher *self, launch_version *version, const kin_capture *capture, PyObject *const *in);
 
 /* -- vary.c ----------------------------------------------------------------------------------------------------- */
 
-/* Finds out which calls differ between kinds of inputs, and has them left out of the subgraph. */
+/* Finds out which calls differ between kinds of inputs, and excludes them from the subgraph. */
 void launch_look_what_varies(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in);
 /* Are all its calls shape-invariant, as found by the above? */
 bool launch_is_steady(const kin_entry *v, const kin_subgraph *subgraph);
 
 /* -- compile.c -------------------------------------------------------------------------------------------------- */
 
-/* Are the tensors among the inputs of a kind that code is made for? Others may have no sizes or strides: nobody reads them. */
+/* Are the tensors among the inputs of a kind that code is compiled for? Others may have no sizes or strides, so these are not read. */
 bool launch_takes(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in);
 /* A version for these inputs, which it takes and has none for, if that is worth it; one without code (and with a reason) when they cannot be compiled. NULL:
  * it is not, or there is no memory. */
 launch_version *launch_compile_if_worth(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in);
-/* Compiles an existing version again, with the hints of its runs. */
+/* Compiles an existing version again, with what its runs have shown. */
 void launch_compile_again(kernel_launcher *self, launch_version *version, kin_entry *v, const kin_subgraph *subgraph,
                           PyObject *const *in);
 /* Finishes a version whose kernels were compiled in the background, if they are ready. */
 void launch_compile_ready(kernel_launcher *self, launch_version *version, kin_entry *v, const kin_subgraph *subgraph,
                           PyObject *const *in);
-/* Only notes the numbers of its kernels: code that is made next leaves open what differs. */
+/* Only notes the numbers of its kernels: the next code leaves those open that differ. */
 void launch_meet(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in);
 void launch_version_deinit(launch_version *version);
 /* Its code as text is of the last compilation. */
@@ -262,9 +262,9 @@ void launch_version_free(launch_version *version);
 
 /* -- validate.c ------------------------------------------------------------------------------------------------- */
 
-/* Is this launch one whose results are to be compared? Counts it. */
+/* Should the results of this launch be compared? Counts it. */
 bool launch_wants_validation(const kernel_launcher *self, launch_version *version);
-/* Runs the code (by `run`) and the steps, and compares. Outputs are those of the steps; code that differs goes for good. */
+/* Runs the code (with `run`) and the steps, and compares. Outputs are those of the steps; code with different results is dropped for good. */
 kin_launch launch_validate(kernel_launcher *self, launch_version *version, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in,
                            PyObject **out);
 /* trial.c: runs the code and handles its failures. */
@@ -273,12 +273,12 @@ bool launch_acts(const launch_version *version);
 
 /* -- plan.c ----------------------------------------------------------------------------------------------------- */
 
-/* These calls cannot be compiled with others: the next plan leaves them out. KIN_BREAK: too many are left out already. */
+/* These calls cannot be compiled with others: the next plan excludes them. KIN_BREAK: too many are excluded already. */
 kin_status launch_set_apart(kin_entry *v, const uint32_t *steps, uint32_t n) KIN_MUST_CHECK;
 /* These calls may raise: no step that can be observed may stand between one of them and the launch. KIN_BREAK: one did; the next plan
  * has barriers there. */
 kin_status launch_put_barriers(kin_entry *v, const kin_subgraph *subgraph, const uint32_t *raising, uint32_t n) KIN_MUST_CHECK;
-/* No subgraph goes on over the step: a test that does not pass when it is captured. KIN_BREAK: it was known, or there are too many. */
+/* No subgraph may extend over this step, a check that fails when it is captured. KIN_BREAK: it was known, or there are too many. */
 kin_status launch_put_barrier(kin_entry *v, uint32_t step) KIN_MUST_CHECK;
 /* -- describe.c ------------------------------------------------------------------------------------------------- */
 
@@ -289,7 +289,7 @@ void launch_say(const kernel_launcher *self, const char *reason);
 const kernel_launcher *launch_of_subgraph(const kin_subgraph *subgraph);
 /* What could not share a kernel: an event. */
 void launch_say_fusion(const kernel_launcher *self, const char *notes);
-/* Is the code to be kept as text? 2: LLVM's as well. */
+/* Should the code be kept as text? 2: LLVM's as well. */
 int launch_listing(void);
 /* Something is no longer precomputed from weights: an event, and for reports. */
 void launch_say_unfrozen(kernel_launcher *self, const char *reason);
@@ -317,9 +317,9 @@ kin_status launch_code_make(kernel_launcher *self, const kin_entry *v, const kin
 /* After each pass its verifier runs: KINTSUGI_VERIFY=1. */
 bool launch_verifies(void);
 kin_plant launch_plant(void);
-/* "pass NAME WHAT"; false: there is no such thing, and nothing goes wrong. */
+/* "pass NAME WHAT": injects a fault; false: there is no such pass or fault. */
 bool launch_set_plant(const char *text);
-/* A pass left something that its verifier refused: an event. */
+/* A verifier refused the result of a pass: an event. */
 void launch_say_bug(const kernel_launcher *self, const char *pass, const char *message);
 /* How long each pass took: an event. */
 void launch_say_passes(const kernel_launcher *self, const launch_version *version);
@@ -330,7 +330,7 @@ PyObject *launch_describe_passes(const launch_version *version);
 
 /* NULL with `why`. */
 kin_jit *launch_jit(kin_event_log *log, kin_text *why);
-/* For the end of the process, and for fork. */
+/* Called at the end of the process, and in a forked child. */
 void launch_jit_cancel(void);
 void launch_jit_lock(bool lock);
 /* Events for what went wrong with the cache on disk. */
@@ -344,25 +344,25 @@ bool launch_is_ours(const kin_launcher *launcher);
 
 /* -- trial.c ---------------------------------------------------------------------------------------------------- */
 
-/* Runs the code, or the steps where the comparison asks for them. */
+/* Runs the code, or the steps if the comparison needs them. */
 kin_launch launch_or_try(kernel_launcher *self, launch_version *version, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in,
                          PyObject **out);
 /* Is the choice between code and steps made? */
 bool launch_is_settled(const kernel_launcher *self, const launch_version *version);
-/* It was slower, and is due to be compiled and compared again. */
+/* Was it slower, and is it time to compile and compare it again? */
 bool launch_is_due(const launch_version *version);
-/* Forgets the code; false when it is running. */
+/* Drops the code; false if it is running. */
 bool launch_drop(launch_version *version);
 
 /* -- async.c ---------------------------------------------------------------------------------------------------- */
 
-/* Takes the job; NULL: it cannot be, the job is still the caller's. */
+/* Takes the job; NULL: not possible, the job still belongs to the caller. */
 launch_ticket *launch_in_background(kin_jit_job *job);
 bool launch_ticket_done(const launch_ticket *t);
 /* One more holder. */
 launch_ticket *launch_ticket_hold(launch_ticket *t);
 void launch_ticket_release(launch_ticket *t);
-/* Of its job, where that was done. */
+/* The statistics of its job, if it is done. */
 void launch_ticket_stats(const launch_ticket *t, kin_compile_stats *stats);
 
 #endif

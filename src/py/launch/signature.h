@@ -9,8 +9,8 @@
 #include <stdint.h>
 
 typedef struct {
-    PyObject *value;  /* not a tensor: an equal one is asked for (owned); NULL: a tensor */
-    bool open;        /* ... a number that code reads when it runs: one of the same kind is asked for */
+    PyObject *value;  /* not a tensor: the input must be equal to it (owned); NULL: a tensor */
+    bool open;        /* ... a number that code reads at run time: the input must be of the same kind */
     PyTypeObject *type; /* of a tensor: torch.Tensor or Parameter */
     uint64_t keys;
     int32_t dtype, ndim;
@@ -28,7 +28,7 @@ typedef struct {
     KIN_VEC(int64_t) dims;
 } launch_signature;
 
-/* The kind of a number: operators do the same with all numbers of one kind, as far as they look at them by rule. 0: it is one of its own, as 0, 1 and infinity are. */
+/* The kind of a number: operators treat all numbers of one kind alike. 0: the number is a kind of its own, as 0, 1 and infinity are. */
 uint32_t launch_number_kind(PyObject *obj);
 /* Is input i a number that is open? open: by input, which may be; NULL: none. */
 static inline bool launch_number_is_open(const bool *open, uint32_t i, PyObject *obj) { return open != NULL && open[i] && launch_number_kind(obj) != 0; }
@@ -36,7 +36,7 @@ static inline bool launch_number_is_open(const bool *open, uint32_t i, PyObject 
 /* KIN_BREAK: input *which cannot be described. */
 kin_status launch_signature_make(PyObject *const *in, uint32_t n, const bool *open, launch_signature *out, uint32_t *which) KIN_MUST_CHECK;
 bool launch_signature_fits(const launch_signature *s, PyObject *const *in);
-/* As far as it is not a matter of single inputs. */
+/* The part that is not about single inputs. */
 bool launch_signature_fits_ambient(const launch_signature *s);
 bool launch_signature_fits_one(const launch_signature *s, uint32_t i, PyObject *obj);
 /* The same but for sizes and strides. */

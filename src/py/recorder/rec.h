@@ -20,15 +20,15 @@
 #include "py/watch/watch.h"
 #include <Python.h>
 
-/* What the recording made itself and knows the contents of. */
+/* An object that the recording created and whose contents it knows. */
 typedef enum {
     VIRTUAL_NONE, VIRTUAL_TUPLE, VIRTUAL_LIST, VIRTUAL_DICT, VIRTUAL_SET, VIRTUAL_METHOD, VIRTUAL_CELL, VIRTUAL_FUNCTION, VIRTUAL_SUPER,
     VIRTUAL_ITER,   /* iterator over items[pos..n) */
     VIRTUAL_RANGE, VIRTUAL_SLICE, VIRTUAL_VIEW, VIRTUAL_OBJECT, VIRTUAL_OTHER,
-    VIRTUAL_NAMED,   /* a tuple of a class of the program: items (rec_named_items) */
-    VIRTUAL_ATTRS,   /* __dict__ of the VIRTUAL_OBJECT items[0], which holds what is known of it */
-    VIRTUAL_ZIP,     /* zip or enumerate: items = generators and iterators; pos = the number that enumerate goes on with */
-    VIRTUAL_GETTER,  /* itemgetter, attrgetter, methodcaller: items = what it was made with */
+    VIRTUAL_NAMED,   /* an instance of the program's own tuple class: items (rec_named_items) */
+    VIRTUAL_ATTRS,   /* the __dict__ of the VIRTUAL_OBJECT items[0], which has the contents */
+    VIRTUAL_ZIP,     /* zip or enumerate: items = generators and iterators; pos = the next number of enumerate */
+    VIRTUAL_GETTER,  /* itemgetter, attrgetter, methodcaller: items = its arguments */
     VIRTUAL_PARTIAL, /* functools.partial: items = function, arguments, keyword values; aux = tuple of their names or NULL */
     VIRTUAL_GENERATOR /* items = function, locals and stack; its frame is in rec.gens */
 } virtual_kind;
@@ -40,7 +40,7 @@ typedef struct {
     virtual_kind kind;
     bool known;       /* items are exactly the contents (dict: keys and values alternate) */
     bool escaped;     /* code that is not watched may reach it */
-    bool given;       /* VIRTUAL_ITER: only the C function that uses it up has it */
+    bool given;       /* VIRTUAL_ITER: only the C function that exhausts it holds it */
     uint32_t n, cap, pos;
     kin_vid *items;
     kin_vid of;       /* VIRTUAL_ITER: the container it runs over. VIRTUAL_OBJECT of a dict class: a value without an
@@ -48,8 +48,8 @@ typedef struct {
     PyObject *aux;    /* CONST detail: METHOD/FUNCTION/SUPER: borrowed object kept by refs */
 } rec_virtual;
 
-/* A number, or what was computed from one, that the data of tensors decides (data.c). */
-typedef enum { REC_NO_DATA, REC_DATA_IN_GRAPH, REC_DATA_OUTSIDE /* Python code has computed it, which no graph can hold */ } rec_data;
+/* Does the value depend on tensor data (data.c)? */
+typedef enum { REC_NO_DATA, REC_DATA_IN_GRAPH, REC_DATA_OUTSIDE /* and was computed by Python code, which no graph can contain */ } rec_data;
 
 typedef struct {
     PyObject *obj;        /* as seen while recording; may dangle when !held: use only from a live slot */
@@ -65,18 +65,18 @@ typedef struct {
     bool held, graph;     /* graph: result of a torch call */
     bool varies;          /* an address, a time, a random number, or computed from one: differs from call to call */
     bool made;            /* by the recording: another object in each call */
-    bool drifts;          /* computed from a number that was another one in each call so far */
-    rec_data data;        /* did the data of a tensor decide it? */
-    int data_row;         /* ... the row of breaks.def of who asked for the data */
-    bool of_sizes;        /* ... by the sizes of tensors alone */
-    bool unbacked;        /* a tensor (or some) whose sizes may follow from data: those that are not among kept_sizes alone */
-    uint64_t kept_sizes, data_sizes; /* sizes of what it was made of, as bits by size modulo 64: fixed ones, and those that follow from data */
-    bool sized;           /* a tensor whose sizes, or what was computed from sizes that, differ from call to call */
+    bool drifts;          /* computed from a number that differed in every call so far */
+    rec_data data;        /* does it depend on tensor data? */
+    int data_row;         /* ... the row of breaks.def for the call that read the data */
+    bool of_sizes;        /* ... only through the sizes of tensors */
+    bool unbacked;        /* a tensor, or several, whose sizes may depend on data: those that are not in kept_sizes only */
+    uint64_t kept_sizes, data_sizes; /* sizes of its operands, as bits by size modulo 64: fixed ones, and those that depend on data */
+    bool sized;           /* a tensor whose sizes differ from call to call, or a number computed from such sizes */
     uint32_t open_epoch;  /* tensors: meta epoch + 1 for which open_sizes holds */
     uint64_t open_sizes;
 } rec_info;
 
-/* An instruction that raised: what the trace was before it, to go back to when the exception gets out. */
+/* An instruction that raised, and the state of the trace before it, to which it is cut back if the exception escapes. */
 typedef struct {
     kin_trace_mark end;
     uint32_t snap;        /* state before the instruction */
@@ -84,7 +84,7 @@ typedef struct {
 
 typedef enum { AWAIT_NONE, AWAIT_RESULT, AWAIT_CONST, AWAIT_BRANCH, AWAIT_FRAME, AWAIT_ITER,
                AWAIT_CONSUMER, AWAIT_CACHED,
-               AWAIT_TRUTH /* the bool that a check has to find again */ } await_kind;
+               AWAIT_TRUTH /* the bool that a check must find again at replay */ } await_kind;
 
 enum { REC_UNDO = 32 };
 
@@ -101,7 +101,7 @@ typedef struct rec_frame {
     uint32_t parent_snap;
     uint32_t offset, next;   /* current instruction and its fall-through successor (byte offsets) */
     const kin_instr *in;     /* the current instruction; NULL: none yet */
-    kin_canon op;            /* its action that is under way or, once the rule has run, its main one (KIN_DO__COUNT: none) */
+    kin_canon op;            /* its current action or, after the rule has run, its main one (KIN_DO__COUNT: none) */
     int arg, extra;          /* operands of that action */
     unsigned flags;
     uint32_t exit_offset;    /* where an exit before this instruction resumes */
@@ -118,25 +118,25 @@ typedef struct rec_frame {
     uint32_t parent_for_call;/* snapshot of this frame during the inlined call */
     kin_resume call_resume;
     kin_vid call_extra;
-    kin_vid then_func, then_extra; /* KIN_RESUME_OPERATOR after NotImplemented: what is called, or (no function) the answer */
+    kin_vid then_func, then_extra; /* KIN_RESUME_OPERATOR after NotImplemented: the function to call, or (without one) the result */
     kin_vid exc;             /* exception being handled */
-    struct rec_consumer *consumer; /* the current instruction has C code call watched frames */
+    struct rec_consumer *consumer; /* set while C code of the current instruction calls watched frames */
     struct rec_gen *gen;     /* the generator whose frame this is */
     bool from_c;             /* called by C code: the result goes to back->consumer */
     int nundo;               /* stack slots overwritten by the current instruction, for late snapshots */
     struct { int slot; kin_vid old; } undo[REC_UNDO];
 } rec_frame;
 
-/* A call as an instruction makes it, or as one of its rules understands it. */
+/* A call, as an instruction makes it or as one of its handlers has rewritten it. */
 typedef struct {
     kin_vid callee;
     const kin_vid *args; /* positional, then keyword values */
     uint32_t npos, nkw;
     PyObject *kwnames;   /* tuple of nkw names; NULL: none */
-    int ndrop;           /* operands that leave the stack when the result comes */
+    int ndrop;           /* how many operands the result replaces on the stack */
 } rec_args;
 
-/* The same call of something else. */
+/* The same call with another callable. */
 static inline rec_args
 rec_args_to(const rec_args *a, kin_vid callee)
 {
@@ -145,7 +145,7 @@ rec_args_to(const rec_args *a, kin_vid callee)
     return to;
 }
 
-/* A call with one more operand before the others, which move to `all` (room for one more than there are). */
+/* The call with one more operand in front; all operands are copied to `all`, which has room for one more. */
 static inline rec_args
 rec_args_behind(const rec_args *a, kin_vid callee, kin_vid first, kin_vid *all)
 {
@@ -160,7 +160,7 @@ rec_args_behind(const rec_args *a, kin_vid callee, kin_vid first, kin_vid *all)
 
 enum { REC_OPERANDS = 16 };
 
-/* A Python call that the next frame event must be (inlined): its parameters, bound. */
+/* A Python call that is inlined, and which the next frame event must be: its bound parameters. */
 typedef struct {
     bool active;
     PyObject *func;          /* function object the frame must have */
@@ -172,13 +172,13 @@ typedef struct {
     kin_vid operands[REC_OPERANDS];
 } rec_call;
 
-/* A word of the heap that a store of the recording fills (overlay.c). */
+/* A word of the heap that the recording has stored to (overlay.c). */
 typedef struct {
     kin_place kind;
     kin_vid base;
     PyObject *key;   /* ITEM, ATTR */
-    uint32_t index;  /* of the list; byte offset of the SLOT */
-    bool filled;     /* the epoch knows that something was there before */
+    uint32_t index;  /* index in the list, or byte offset of the SLOT */
+    bool filled;     /* the epoch knows that the place was not empty before */
 } rec_place;
 
 typedef struct {
@@ -199,51 +199,51 @@ typedef struct rec {
     kin_record_result *result;
     KIN_VEC(rec_info) info;  /* by vid */
     rec_frame *top;
-    KIN_VEC(rec_virtual *) forgotten; /* what was known of objects that are ordinary ones now */
-    KIN_VEC(kin_vid) escapees; /* virtual objects that others may have got hold of, some of them twice or no longer */
+    KIN_VEC(rec_virtual *) forgotten; /* contents of virtual objects that are ordinary objects now */
+    KIN_VEC(kin_vid) escapees; /* virtual objects that have escaped; some may be listed twice, or no longer be virtual */
     KIN_VEC(kin_vid) iters;  /* iterators over containers that can change */
-    KIN_VEC(rec_length) open_lengths; /* sizes, as they are in this call, that differed between calls */
+    KIN_VEC(rec_length) open_lengths; /* this call's values of the sizes that differed between calls */
     KIN_VEC(rec_write) writes; /* what this epoch has written to older objects */
     rec_call call;
     uint32_t epoch;            /* current epoch */
     uint32_t skip;           /* depth of frames being ignored below a leaf */
-    bool hides_compiling;    /* torch.compiler's flag answers False for the current instruction */
+    bool hides_compiling;    /* torch.compiler's flag reads as False in the current instruction */
     bool skip_expected;      /* Python frames below the current instruction are accounted for */
     bool foreign;            /* unexpected Python code ran below the current instruction */
-    uint32_t store_effects;  /* of the store that comes next, as the check before it makes sure (overlay.c) */
-    bool keep_inside;        /* the step being written hands its operands to nobody */
+    uint32_t store_effects;  /* effects of the next store, as verified by the check before it (overlay.c) */
+    bool keep_inside;        /* the operands of the step being written do not escape */
     bool epoch_ended;          /* heap knowledge ended: the next fact or path begins a new epoch */
     bool ambient;            /* the recording itself has changed ambient state */
     bool inplace;            /* a torch call changed some tensor in place in this epoch */
     uint32_t meta_epoch;     /* bumped whenever tensor metadata may have changed */
-    bool stopped;            /* no more recording; the watch was abandoned. The rule that is under way goes on as if nothing had
-                              * happened, and what it still writes is dropped: rules need not ask */
-    kin_trace_mark end;      /* ... and where the trace ends then; no steps: it goes on */
+    bool stopped;            /* recording has ended and the watch was abandoned. The current rule continues as if nothing had
+                              * happened, and what it still writes is dropped, so rules need not test this */
+    kin_trace_mark end;      /* ... and where the trace ends in that case; no steps: it has not ended */
     bool failed;             /* nothing usable */
     bool done;
     kin_watch watch;
     struct rec_map *facts_seen, *value_numbers, *consts;
     kin_status status;
     uint32_t ninstr, nbreaks;
-    const rec_args *star; /* the call (of keywords alone) that the items are for, while their consumer is made */
+    const rec_args *star; /* the call (with keywords only) that will get the items, while their consumer is created */
     KIN_VEC(rec_raise) raises;
     kin_vid pending;         /* the exception that is looking for its handler */
-    kin_vid handled;         /* the exception handled when the call began (or None), when it was asked for */
-    uint32_t escaped;        /* an exception got where its traceback can be seen: rec_info.raised of it */
+    kin_vid handled;         /* the exception that was being handled when the call began (or None), if it was read */
+    uint32_t escaped;        /* an exception whose traceback can be observed has escaped: its rec_info.raised */
     kin_vid returned;        /* value of the RETURN_VALUE in progress */
     PyObject *fullgraph_error; /* set when fullgraph met a break */
     uint32_t first_step;     /* a side trace: its first step ... */
     uint32_t join;           /* ... and the step whose failure leads to it; 0 = no side trace */
     uint32_t depth;
     struct rec_gen *gens;    /* generators made by the recording */
-    uint64_t region_values;    /* that regions have saved so far */
-    struct rec_region *region; /* region.c: instructions that are recorded to be done as a whole, or again */
-    bool refused;            /* the region cannot be recorded; undone at the end of the watcher's callback */
+    uint64_t region_values;    /* values that regions have saved so far */
+    struct rec_region *region; /* region.c: the atomic region that is being recorded; NULL: none */
+    bool refused;            /* the region has failed; it is cut off at the end of the watcher's callback */
     PyObject *dropped_functions, *report_functions; /* logging.c; NULL: none */
     struct rec_crosscheck *crosscheck; /* crosscheck.h; NULL: off */
-    bool asserts;          /* the test being written is that of an assert statement */
-    bool overrides_off;    /* the call being written does not ask the classes of its operands (__torch_function__) */
-    bool unchecked;        /* the current instruction asks for modes, or changes them */
+    bool asserts;          /* the check being written belongs to an assert statement */
+    bool overrides_off;    /* the call being written ignores __torch_function__ of its operands */
+    bool unchecked;        /* the current instruction reads or changes torch modes, so it is not cross-checked */
     bool meta_asked;         /* the current instruction's rule made tensor metadata a fact */
 } rec;
 
@@ -256,7 +256,7 @@ typedef struct rec {
         rec_str_;                                            \
     })
 
-/* A function, so that what makes values may be called in its arguments: the infos move when there are more. */
+/* A function, so that its arguments may create values: infos move when their array grows. */
 static inline rec_info *
 rec_info_of(const rec *r, kin_vid vid)
 {
@@ -281,8 +281,8 @@ typedef struct rec_gen {
     kin_vid vid, func;
     PyCodeObject *code;
     gen_state state;
-    bool hidden;           /* its object is C code's alone, which got it from an __iter__ */
-    bool dirty;            /* its state was not put down yet */
+    bool hidden;           /* only C code holds its object, which it got from an __iter__ */
+    bool dirty;            /* its state has not been written yet */
     rec_frame *frame;      /* while suspended or running */
     void *raw;             /* the real frame, once started */
     kin_vid *locals;       /* parameters, bound */
@@ -298,11 +298,11 @@ typedef struct {
     kin_vid args[3];
     uint32_t nargs;
     unsigned flags;     /* STEP: step flags */
-    bool fallback;      /* CALL: an AttributeError goes on to the type's __getattr__ */
-    bool makes_dict;    /* STEP: paths to the attributes lead elsewhere from then on */
+    bool fallback;      /* CALL: after an AttributeError, the type's __getattr__ is called */
+    bool makes_dict;    /* STEP: it creates the object's dict, so paths to attributes change */
 } attr_result;
 
-typedef bool rec_call_rule(rec *r, const rec_args *a); /* false: not this rule's, which has written nothing then */
+typedef bool rec_call_rule(rec *r, const rec_args *a); /* false: the rule does not cover the call and has written nothing */
 
 /* The rules for calls in the order in which they are asked (rules/calls.c), for callables of which kinds. */
 enum { REC_OF_FUNCTIONS = 1, /* in Python */ REC_OF_CONSTANTS = 2, REC_OF_OTHERS = 4, REC_OF_ALL = 7 };
