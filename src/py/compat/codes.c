@@ -3,7 +3,7 @@
 #include "py/compat/codes.h"
 
 #include "py/compat/extra.h"
-#include "py/compat/utf8.h"
+#include "py/compat/kinds.h"
 #include <opcode.h>
 #include <stdio.h>
 #include <stdlib.h>

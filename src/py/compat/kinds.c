@@ -1,7 +1,6 @@
 /* The answers are found once, by examining live objects, and kept for the life of the process. That needs no private name, so it works in every version. */
 #define Py_BUILD_CORE 1
 #include "py/compat/kinds.h"
-#include "py/compat/utf8.h"
 
 #include <internal/pycore_call.h>
 #include <internal/pycore_dict.h>

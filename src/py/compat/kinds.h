@@ -1,4 +1,4 @@
-/* Recognises objects whose type has a private name in some CPython version. */
+/* Recognises objects whose type has a private name in some CPython version; names as UTF-8. */
 #ifndef KIN_PY_KINDS_H
 #define KIN_PY_KINDS_H
 
@@ -38,5 +38,19 @@ PyObject *kin_view_dict(PyObject *view);
 PyObject *kin_offset_object(intptr_t unit);
 bool kin_offset_check(PyObject *obj, intptr_t *unit);
 #endif
+
+/* The UTF-8 of a name, for messages and for comparisons with names of ours. Names may hold what UTF-8 cannot (lone surrogates, as in the name of a file that is
+ * not valid text): "?" then. Never raises, and leaves a pending exception alone. */
+static inline const char *
+kin_utf8(PyObject *text)
+{
+    PyObject *type, *error, *traceback;
+    if (text == NULL || !PyUnicode_Check(text))
+        return "?";
+    PyErr_Fetch(&type, &error, &traceback);
+    const char *chars = PyUnicode_AsUTF8(text);
+    PyErr_Restore(type, error, traceback); /* drops the one of a failure */
+    return chars != NULL ? chars : "?";
+}
 
 #endif

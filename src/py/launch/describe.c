@@ -2,7 +2,7 @@
 #include <stdio.h>
 
 #include "py/launch/launch_priv.h"
-#include "py/compat/utf8.h"
+#include "py/compat/kinds.h"
 
 /* -- events ----------------------------------------------------------------------------------------------------- */
 

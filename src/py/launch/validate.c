@@ -3,7 +3,7 @@
  * program gets the results of the steps, so a wrong result never reaches it. Inputs that are written to are restored in between.
  */
 #include "py/launch/launch_priv.h"
-#include "py/compat/utf8.h"
+#include "py/compat/kinds.h"
 
 #include <stdio.h>
 #include <string.h>

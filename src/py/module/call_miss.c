@@ -5,7 +5,7 @@
 #include "py/backend/custom.h"
 #include "py/compat/codes.h"
 #include "py/compat/imports.h"
-#include "py/compat/utf8.h"
+#include "py/compat/kinds.h"
 #include "py/guardeval/guard.h"
 #include "py/module/call_priv.h"
 #include "py/module/fullgraph.h"

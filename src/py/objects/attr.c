@@ -4,7 +4,6 @@
  */
 #include "py/compat/heap.h"
 #include "py/compat/kinds.h"
-#include "py/compat/utf8.h"
 #include "py/objects/objects.h"
 #include "py/torchcalls/torchcalls.h"
 #include <stddef.h>

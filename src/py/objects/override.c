@@ -7,7 +7,6 @@
 #include "py/aten/modes.h"
 #include "py/compat/codes.h"
 #include "py/compat/kinds.h"
-#include "py/compat/utf8.h"
 #include "py/objects/objects.h"
 #include "py/torchcalls/skip.h"
 #include "py/torchcalls/torchcalls.h"

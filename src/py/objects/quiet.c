@@ -6,7 +6,7 @@
  * the code (names_of: the globals that it uses; None if it may do more than compute).
  */
 #include "py/compat/imports.h"
-#include "py/compat/utf8.h"
+#include "py/compat/kinds.h"
 #include "py/objects/objects.h"
 #include "py/torchcalls/skip.h"
 #include "py/torchcalls/torchcalls.h"

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "py/recorder/rec.h"
-#include "py/compat/utf8.h"
+#include "py/compat/kinds.h"
 
 static PyObject *compiler_dict, *flag_name; /* namespace of torch.compiler, and the name in it */
 static PyObject *own_name; /* the name behind is_dynamo_compiling(): torch.export sets the other one as well */

@@ -13,7 +13,7 @@
  * frames below it are no longer watched.
  */
 #include "py/compat/imports.h"
-#include "py/compat/utf8.h"
+#include "py/compat/kinds.h"
 #include "py/recorder/rec.h"
 
 typedef struct {

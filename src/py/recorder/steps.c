@@ -2,7 +2,7 @@
 #include "py/recorder/callables.h"
 #include "core/diag/breaks.h"
 #include "py/aten/modes.h"
-#include "py/compat/utf8.h"
+#include "py/compat/kinds.h"
 #include "py/recorder/rec.h"
 #include <stdarg.h>
 

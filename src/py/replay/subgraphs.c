@@ -5,7 +5,7 @@
 
 #include "core/trace/effects.h"
 #include "py/aten/tensor.h"
-#include "py/compat/utf8.h"
+#include "py/compat/kinds.h"
 #include "py/guardeval/guard.h"
 
 #include <stdlib.h>

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "py/compat/imports.h"
-#include "py/compat/utf8.h"
+#include "py/compat/kinds.h"
 
 static PyObject *
 make_vid_leaf(kin_vid vid)

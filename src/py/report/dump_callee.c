@@ -1,6 +1,6 @@
 /* What a node of a graph calls, under the name that graphs use: a function, a method, an operator. */
 #include "py/report/dump_graph_priv.h"
-#include "py/compat/utf8.h"
+#include "py/compat/kinds.h"
 
 #include <string.h>
 

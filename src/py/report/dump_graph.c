@@ -4,7 +4,7 @@
  * graph uses. Lists, tuples and slices that were built only as arguments are shown inside the call.
  */
 #include "py/report/dump_graph_priv.h"
-#include "py/compat/utf8.h"
+#include "py/compat/kinds.h"
 
 #include "core/trace/effects.h"
 

@@ -3,7 +3,7 @@
 
 #include "core/diag/breaks.h"
 #include "core/diag/text.h"
-#include "py/compat/utf8.h"
+#include "py/compat/kinds.h"
 
 static void
 begin(kin_state *st, kin_event_kind kind, PyObject *name)

@@ -3,7 +3,7 @@
  * those about exceptions, match.c those about patterns.
  */
 #include "core/diag/breaks.h"
-#include "py/compat/utf8.h"
+#include "py/compat/kinds.h"
 #include "py/iterators/iterators.h"
 #include "py/objects/objects.h"
 #include "py/recorder/callables.h"

@@ -12,7 +12,6 @@
  *   - a read of an attribute or of metadata needs a step that reads it again, or a metadata fact.
  */
 #include "py/compat/kinds.h"
-#include "py/compat/utf8.h"
 #include "py/torchcalls/crosscheck.h"
 #include "py/torchcalls/torchcalls.h"
 

@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "py/torchcalls/torchcalls.h"
-#include "py/compat/utf8.h"
+#include "py/compat/kinds.h"
 
 typedef struct {
     const char *name;

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "py/aten/make.h"
-#include "py/compat/utf8.h"
+#include "py/compat/kinds.h"
 #include "py/recorder/callables.h"
 #include "py/torchcalls/torchcalls.h"
 

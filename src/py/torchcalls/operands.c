@@ -4,7 +4,7 @@
 #include "core/diag/breaks.h"
 #include "py/aten/modes.h"
 #include "py/compat/imports.h"
-#include "py/compat/utf8.h"
+#include "py/compat/kinds.h"
 #include "py/torchcalls/skip.h"
 #include "py/torchcalls/torchcalls.h"
 

@@ -2,7 +2,7 @@
  * only affects reports and where graphs end, never what the program computes.
  */
 #include "py/recorder/callables.h"
-#include "py/compat/utf8.h"
+#include "py/compat/kinds.h"
 #include "core/diag/breaks.h"
 #include "py/torchcalls/skip.h"
 #include "py/torchcalls/torchcalls.h"

@@ -1,6 +1,6 @@
 /* Python functions that recording does not trace into, and what they count as instead. */
 #include "py/recorder/rec.h"
-#include "py/compat/utf8.h"
+#include "py/compat/kinds.h"
 #include "py/torchcalls/skip.h"
 #include "py/torchcalls/torchcalls.h"
 

@@ -4,7 +4,7 @@
 #include "py/aten/modes.h"
 #include "py/compat/heap.h"
 #include "py/compat/imports.h"
-#include "py/compat/utf8.h"
+#include "py/compat/kinds.h"
 #include "py/recorder/callables.h"
 #include "core/diag/breaks.h"
 #include "py/torchcalls/skip.h"
