@@ -130,7 +130,8 @@ _BUILTINS = {"abs", "all", "any", "bool", "callable", "complex", "dict", "divmod
 _CHANGES = {"append", "extend", "insert", "pop", "remove", "clear", "update", "setdefault", "add", "discard", "popitem", "sort", "reverse", "write",
             "backward", "register_hook", "register_post_accumulate_grad_hook", "item", "tolist", "numpy", "data", "manual_seed", "seed", "set_",
             "is_compiling", "is_dynamo_compiling", "graph_break", "disable", "set_grad_enabled", "set_default_dtype", "print"}
-_QUIET = {"STORE_FAST", "STORE_DEREF"}
+# Of 3.13 on one instruction stores into two variables, or stores one and loads another.
+_OWN_VARIABLES = ("STORE_FAST", "STORE_DEREF", "DELETE_FAST")
 # Besides, in what a class of tensors does: it imports, raises, builds lists and dicts of its own.
 _IN_CLASSES = ("IMPORT_", "RAISE", "YIELD", "STORE_SUBSCR", "STORE_SLICE")
 _ALSO_COMPUTE = {"getattr", "hasattr", "super", "map", "filter", "id", "hash", "repr", "set", "frozenset", "sorted", "issubclass", "iter", "next"}
@@ -143,17 +144,17 @@ def names_of(code, allowed=()):
     own = set(code.co_cellvars)
     for op in dis.get_instructions(code):
         kind, name = op.opname, op.argval
-        if kind in ("LOAD_GLOBAL", "LOAD_NAME"):
+        if kind in ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"):
             names.append(name)
         elif allowed and kind.startswith(allowed):
             continue
         elif kind == "STORE_DEREF" and name not in own:
             return None
-        elif kind.startswith(("STORE_", "DELETE_")) and kind not in _QUIET and kind != "DELETE_FAST":
+        elif kind.startswith(("STORE_", "DELETE_")) and not kind.startswith(_OWN_VARIABLES):
             return None
         elif kind.startswith(("IMPORT_", "YIELD", "SEND", "GET_A", "LOAD_BUILD", "SETUP_ANN", "RAISE")):
             return None
-        elif kind in ("LOAD_ATTR", "LOAD_METHOD") and (name in _CHANGES or (name.endswith("_") and not name.endswith("__"))):
+        elif kind in ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR") and (name in _CHANGES or (name.endswith("_") and not name.endswith("__"))):
             return None
     for const in code.co_consts:
         if isinstance(const, types.CodeType):

@@ -108,6 +108,21 @@ def decided(x):
     return y * 2
 
 
+def decided_between(x):
+    with Logging():
+        y = x.sum()
+        y = y + 1 if -2 < y < 3.5 else y - 1
+    return y
+
+
+def decided_again_and_again(x):
+    with Logging():
+        y = x.sum() + 4
+        while y <= 9 and y != 5:
+            y = y * 2 + 1
+    return y if (y >= 0) is not None else x
+
+
 def over_rows(x):
     with Logging():
         total = 0
@@ -151,7 +166,7 @@ def test_ends_no_graph(fn, backend):
     assert all((v["graphs"], v["breaks"]) == (1, 0) for v in kintsugi.stats(compiled)["variants"])
 
 
-@pytest.mark.parametrize("fn", [decided])
+@pytest.mark.parametrize("fn", [decided, decided_between, decided_again_and_again])
 def test_like_eager_where_the_graph_ends(fn):
     check(kintsugi.compile(fn), fn)
     with pytest.raises(torch._dynamo.exc.Unsupported):

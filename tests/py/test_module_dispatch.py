@@ -2,6 +2,8 @@
 
 import asyncio
 import gc
+import inspect
+import subprocess
 import sys
 import threading
 
@@ -288,6 +290,54 @@ def recursion_depths(wrap):
 
 def test_recursion_error_comes_where_eager_has_it():
     assert recursion_depths(Compiled) == recursion_depths(lambda f: f)
+
+
+def test_recursion_in_bytecode_is_as_deep_as_in_eager():
+    """Of CPython 3.12 on calls through C have a limit of their own, and eager's function calls itself without one."""
+    def f(n, x):
+        return x if n == 0 else call(n - 1, x) + 1
+
+    call = Compiled(f)
+    left = sys.getrecursionlimit() - len(inspect.stack(0)) - 30
+    assert left > 800
+    assert [call(left, 0.5) for _ in range(3)] == [left + 0.5] * 3
+    with pytest.raises(RecursionError):
+        call(10 * left, 0.5)
+    assert call(left, 0.5) == left + 0.5
+
+
+DEEP = """
+import sys, threading, kintsugi
+from kintsugi._kintsugi import Compiled
+sys.setrecursionlimit(400_000)
+
+def f(n, x):
+    return x if n == 0 else call(n - 1, x) + 1
+
+call = Compiled(f)
+
+def run():
+    for _ in range(2):
+        try:
+            print(call(300_000, 0.5))
+        except RecursionError as error:
+            print("RecursionError", error)
+        print(call(100, 0.5))
+
+run()
+threading.stack_size(1 << 20)
+thread = threading.Thread(target=run)
+thread.start()
+thread.join()
+"""
+
+
+def test_a_stack_that_is_used_up_raises():
+    """Calls of compiled functions use the stack of C, and a limit above what it holds is no reason for a crash."""
+    child = subprocess.run([sys.executable, "-c", DEEP], capture_output=True, text=True, timeout=300)
+    assert child.returncode == 0, child.stderr[-300:]
+    lines = child.stdout.splitlines()
+    assert lines[1::2] == ["100.5"] * 4 and all(line.startswith("RecursionError") for line in lines[::2]), child.stdout
 
 
 def test_forced_exits_give_the_same_result_and_are_counted():

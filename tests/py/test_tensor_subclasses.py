@@ -344,6 +344,23 @@ def test_own_dispatch_is_one_graph(name):
     assert len(graphs) == 1
 
 
+def test_a_comparison_of_a_condition_happens_once():
+    """From CPython 3.13 on one instruction compares and makes a bool of it."""
+    def fn(x):
+        y = x.sum()
+        if y > 2:
+            return y.inner * 2
+        return y.inner - 1 if y <= 0 else y.inner
+
+    compiled = kintsugi.compile(fn)
+    for x in (torch.ones(3), torch.ones(3) * 2, -torch.ones(3), torch.ones(1), torch.ones(3), -torch.ones(3)):
+        seen = []
+        for f in (fn, compiled):
+            LOG.clear()
+            seen.append((f(Noting(x)), LOG[:]))
+        assert torch.equal(seen[0][0], seen[1][0]) and seen[0][1] == seen[1][1] and len(LOG) > 2
+
+
 @pytest.mark.parametrize("options", [{}, {"backend": "eager"}, {"backend": lambda gm, inputs: gm.forward}])
 def test_what_own_dispatch_does_is_seen(options):
     """Its effects happen at their places: the program reads them between the calls."""

@@ -11,7 +11,9 @@
 
 #include "py/compat/recursion.h"
 
+#include <pthread.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <string.h>
 
 struct kin_frame {
@@ -181,6 +183,110 @@ kin_frame_free(PyThreadState *ts, kin_frame *frame)
     kin_recursion_take(ts, -1);
     PyMem_Free(frame);
 }
+
+/* ---- calls through C ------------------------------------------------------------------------------------------- */
+
+#if PY_VERSION_HEX >= 0x030E0000
+
+/* CPython looks at the stack itself, at each evaluation. */
+bool
+kin_c_call_begin(PyThreadState *ts, kin_c_call *call)
+{
+    (void)ts, (void)call;
+    return true;
+}
+
+void
+kin_c_call_end(PyThreadState *ts, const kin_c_call *call)
+{
+    (void)ts, (void)call;
+}
+
+#else
+
+enum { STACK_KEPT = 1 << 19 }; /* for what runs below: operators, code generation */
+
+/* The address below which this thread's stack is about to end; 0: it is not known. */
+static uintptr_t
+find_stack_limit(void)
+{
+    pthread_attr_t attributes;
+    void *lowest;
+    size_t size;
+    if (pthread_getattr_np(pthread_self(), &attributes) != 0)
+        return 0;
+    bool known = pthread_attr_getstack(&attributes, &lowest, &size) == 0;
+    pthread_attr_destroy(&attributes);
+    return known ? (uintptr_t)lowest + (size / 4 < STACK_KEPT ? size / 4 : STACK_KEPT) : 0;
+}
+
+static bool
+stack_is_used_up(void)
+{
+    static _Thread_local uintptr_t limit;
+    static _Thread_local bool asked;
+    if (!asked)
+        limit = find_stack_limit();
+    asked = true;
+    return (uintptr_t)__builtin_frame_address(0) < limit;
+}
+
+#if PY_VERSION_HEX >= 0x030C0000
+
+enum { EVALUATION = 2 }; /* what ceval.c counts for one */
+static _Thread_local int count_inside; /* in the function of the innermost compiled call; 0: none is running */
+
+/* A count that is not that of the function around it: other C code is in between, which would have started an evaluation as well. */
+static void
+give_back(PyThreadState *ts, kin_c_call *call)
+{
+    call->around = count_inside;
+    call->given = count_inside == 0 || count_inside == ts->c_recursion_remaining ? EVALUATION : 0;
+    ts->c_recursion_remaining += call->given;
+    count_inside = ts->c_recursion_remaining - EVALUATION;
+}
+
+static void
+take_again(PyThreadState *ts, const kin_c_call *call)
+{
+    ts->c_recursion_remaining -= call->given;
+    count_inside = call->around;
+}
+
+#else
+
+static void
+give_back(PyThreadState *ts, kin_c_call *call)
+{
+    (void)ts, (void)call; /* only frames are counted */
+}
+
+static void
+take_again(PyThreadState *ts, const kin_c_call *call)
+{
+    (void)ts, (void)call;
+}
+
+#endif
+
+bool
+kin_c_call_begin(PyThreadState *ts, kin_c_call *call)
+{
+    if (stack_is_used_up()) {
+        PyErr_SetString(PyExc_RecursionError, "maximum recursion depth exceeded: compiled functions call each other through C, whose stack is used up");
+        return false;
+    }
+    give_back(ts, call);
+    return true;
+}
+
+void
+kin_c_call_end(PyThreadState *ts, const kin_c_call *call)
+{
+    take_again(ts, call);
+}
+
+#endif
 
 kin_status
 kin_frame_trace_opcodes(PyThreadState *ts, kin_frame *frame)

@@ -545,6 +545,18 @@ kin_heap_instance_lacks(PyObject *obj, PyObject *name)
 }
 
 bool
+kin_heap_instance_is_bare(PyObject *obj)
+{
+    PyObject **values = inline_values(obj);
+    if (values == NULL)
+        return kin_heap_instance_dict(obj) == NULL;
+    for (Py_ssize_t i = 0, n = shared_keys(obj)->dk_nentries; i < n; i++)
+        if (values[i] != NULL)
+            return false;
+    return true;
+}
+
+bool
 kin_heap_inline_room(PyObject *obj, PyObject *name)
 {
     Py_hash_t hash;

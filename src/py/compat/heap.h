@@ -39,10 +39,12 @@ const uint64_t *kin_heap_dict_version(PyObject *dict);
 /* Words that keep the entry's slots where they are, up to 4; returns their number. */
 int kin_heap_dict_entry_words(PyObject *dict, const kin_dict_entry *entry, kin_word *out);
 
-/* The instance dict, NULL when the object has none (yet). */
+/* The instance dict, NULL when the object has none (yet): its attributes may lie inside of it all the same. */
 PyObject *kin_heap_instance_dict(PyObject *obj);
 /* Attribute in the dict or the inline values; NULL when absent (or unsure). */
 PyObject *kin_heap_instance_attr(PyObject *obj, PyObject *name);
+/* Was no attribute ever stored in the object? */
+bool kin_heap_instance_is_bare(PyObject *obj);
 /* Is the name certainly absent from the dict and the inline values? */
 bool kin_heap_instance_lacks(PyObject *obj, PyObject *name);
 

@@ -367,13 +367,12 @@ is_plain_generator(PyObject *fn)
     return PyFunction_Check(fn) && ((PyCodeObject *)PyFunction_GET_CODE(fn))->co_flags & CO_GENERATOR;
 }
 
-PyObject *
-kin_dispatch(PyObject *obj, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+static PyObject *
+dispatch(kin_compiled *self, PyThreadState *ts, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
-    kin_compiled *self = (kin_compiled *)obj;
     call_state c; /* the rest is filled in on the way */
     c.self = self;
-    c.ts = PyThreadState_Get();
+    c.ts = ts;
     c.args = args;
     c.nargsf = nargsf;
     c.kwnames = kwnames;
@@ -410,6 +409,18 @@ kin_dispatch(PyObject *obj, PyObject *const *args, size_t nargsf, PyObject *kwna
         }
     }
     return call_run_unknown(&c);
+}
+
+PyObject *
+kin_dispatch(PyObject *obj, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+{
+    PyThreadState *ts = PyThreadState_Get();
+    kin_c_call level;
+    if (!kin_c_call_begin(ts, &level))
+        return NULL;
+    PyObject *result = dispatch((kin_compiled *)obj, ts, args, nargsf, kwnames);
+    kin_c_call_end(ts, &level);
+    return result;
 }
 
 /* -- measuring --------------------------------------------------------------------------------------------- */

@@ -394,11 +394,12 @@ instance_attr(rec *r, kin_vid base, PyObject *name, attr_result *out)
 static bool
 attr_in_graph(rec *r, kin_vid base, PyObject *name, bool *bare, attr_result *out)
 {
-    PyObject *obj = O(r, base), *dict = r->opt->custom && r->info.at[base].graph && kin_is_tensor(obj) ? kin_instance_dict(obj) : NULL;
-    rec_tensor_kind kind = dict != NULL ? rec_kind_of_tensor(obj) : REC_TENSOR_PLAIN;
+    PyObject *obj = O(r, base);
+    bool own = r->opt->custom && r->info.at[base].graph && kin_is_tensor(obj) && !kin_heap_instance_is_bare(obj);
+    rec_tensor_kind kind = own ? rec_kind_of_tensor(obj) : REC_TENSOR_PLAIN;
     if (kind != REC_TENSOR_DISPATCHES && kind != REC_TENSOR_SUBCLASS)
         return false;
-    PyObject *item = PyDict_GetItemWithError(dict, name);
+    PyObject *item = kin_instance_attr(obj, name);
     *bare = item == NULL && _PyType_Lookup(Py_TYPE(obj), name) != NULL;
     if (item == NULL || !kin_is_tensor(item))
         return false;
@@ -420,7 +421,7 @@ generic_attr(rec *r, kin_vid base, PyObject *name, PyObject *fallback, attr_resu
         return;
     }
     PyObject *obj = O(r, base);
-    bool bare = kin_is_tensor(obj) && r->info.at[base].graph && kin_instance_dict(obj) == NULL;
+    bool bare = kin_is_tensor(obj) && r->info.at[base].graph && kin_heap_instance_is_bare(obj);
     if (attr_in_graph(r, base, name, &bare, out))
         return;
     if (rec_has_instance_dict(tp) && !bare) { /* results of torch calls have no attributes of their own */

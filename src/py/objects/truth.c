@@ -4,7 +4,6 @@
  * leaves before the instruction, or by a step if user code computes the truth.
  */
 #include "core/diag/breaks.h"
-#include "py/aten/modes.h"
 #include "py/compat/heap.h"
 #include "py/objects/objects.h"
 #include "py/torchcalls/torchcalls.h"
@@ -267,7 +266,7 @@ static uint32_t
 ask(rec *r, rec_frame *f, kin_vid v)
 {
     PyObject *obj = O(r, v);
-    bool tensor = kin_is_tensor(obj), quiet = tensor ? !kin_foreign_modes() : rec_is_plain_value(obj);
+    bool tensor = kin_is_tensor(obj), quiet = tensor ? rec_reads_as_tensor(obj) : rec_is_plain_value(obj);
     if (quiet && VIRTUAL(r, v) == NULL && !r->info.at[v].graph)
         rec_need_type(r, v);
     kin_vid answer = quiet ? 0 : rec_step_out(r, KIN_STEP_TRUTH, KIN_STEP_OPAQUE, &v, 1);
@@ -367,6 +366,20 @@ give_example(rec *r, kin_vid out, int op)
     Py_XDECREF(example);
 }
 
+/* Code of the program compares (a mode, a class of tensors), which is to happen once, or no tensors are compared: the step does all that the instruction does. */
+static void
+gives_bool(rec *r, rec_frame *f)
+{
+    kin_step *s = &r->t->steps.at[f->await_step];
+    s->imm |= KIN_COMPARE_TO_BOOL;
+    r->info.at[f->await_vid].type = &PyBool_Type;
+    if (s->flags & KIN_STEP_TORCH) {
+        s->flags &= ~(unsigned)KIN_STEP_TORCH;
+        r->info.at[f->await_vid].graph = false;
+        rec_break(r, f->await_step, row_of_decision(f));
+    }
+}
+
 /* a < b; from 3.13 on the instruction in front of a branch makes a bool of the result itself. */
 void
 rec_op_compare(rec *r)
@@ -380,9 +393,8 @@ rec_op_compare(rec *r)
     kin_step *s = &r->t->steps.at[f->await_step];
     if (s->kind != KIN_STEP_COMPARE)
         return;
-    if (!(s->flags & KIN_STEP_TORCH)) {
-        s->imm |= KIN_COMPARE_TO_BOOL;
-        r->info.at[f->await_vid].type = &PyBool_Type;
+    if (s->flags & KIN_STEP_OPAQUE || !(s->flags & KIN_STEP_TORCH)) {
+        gives_bool(r, f);
         return;
     }
     f->await = AWAIT_NONE;

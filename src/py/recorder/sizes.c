@@ -47,11 +47,11 @@ is_argument(rec *r, kin_vid vid)
 static bool
 is_marked(PyObject *tensor, const char *where, int dim)
 {
-    PyObject *dict = kin_instance_dict(tensor);
-    PyObject *set = dict != NULL ? PyDict_GetItemString(dict, where) : NULL;
+    PyObject *name = PyUnicode_FromString(where), *set = name != NULL ? kin_instance_attr(tensor, name) : NULL;
     PyObject *key = set != NULL && PyAnySet_Check(set) ? PyLong_FromLong(dim) : NULL;
     bool found = key != NULL && PySet_Contains(set, key) > 0;
     Py_XDECREF(key);
+    Py_XDECREF(name);
     PyErr_Clear();
     return found;
 }
