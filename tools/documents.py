@@ -127,8 +127,8 @@ def cell(found):
 
 def page(rows, engines):
     lines = ["# The programs of four texts on torch.compile", "",
-             "Made by `make documents`. y: everything that the text shows holds; p: all but one thing that is named; n: what does not hold. Each",
-             "program is a file of `tests/documents/programs` that runs as it stands; its first lines say what is checked.", ""]
+             "Made by `make documents`. y: everything that the text shows holds; p: all but the one thing that is named; n: something does not hold, as named. Each",
+             "program is a file in `tests/documents/programs` that runs unmodified; its first lines say what is checked.", ""]
     for engine in engines:
         letters = [letter_of(row[2][engine]) for row in rows]
         lines += [f"- {engine}: {letters.count('y')} y, {letters.count('p')} p, {letters.count('n')} n of {len(rows)}"]

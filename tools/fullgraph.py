@@ -16,8 +16,8 @@ sys.path.insert(0, str(ROOT / "tests" / "fullgraph"))
 
 HEAD = """# What `fullgraph=True` accepts
 
-Made by `make fullgraph` from {n} programs (`tests/fullgraph/graph_programs.py`). The referee is `torch.compile` as PyTorch {version} has it, in the
-same environment. "graphs" are those that a backend gets: under `fullgraph=True`, and without (stock's number without it depends on
+Made by `make fullgraph` from {n} programs (`tests/fullgraph/graph_programs.py`). They run under Kintsugi and under the `torch.compile` of PyTorch {version}, in the
+same environment. "graphs" is the number that a backend gets: under `fullgraph=True`, and without it (where stock's number depends on
 `capture_scalar_outputs` and `capture_dynamic_output_shape_ops`, which are off by default and on under `fullgraph`; Kintsugi's does not).
 
 Both accept {both}, both refuse {neither}.
@@ -51,7 +51,7 @@ def page(table, version):
     less = [n for n, r in table.items() if r["stock"].get("accepts") and not r["kintsugi"].get("accepts")]
     both = sum(bool(r["stock"].get("accepts") and r["kintsugi"].get("accepts")) for r in table.values())
     lines = HEAD.format(n=len(table), version=version, both=both, neither=len(table) - both - len(more) - len(less)).splitlines() + [""]
-    lines += _section("Accepted here, refused by stock", "Code that relies on these does not move back to stock's `fullgraph=True`.", more, table)
+    lines += _section("Accepted here, refused by stock", "Code that relies on these will not run under stock's `fullgraph=True`.", more, table)
     lines += _section("Refused here, accepted by stock", "Without `fullgraph` they run with a graph break.", less, table)
     lines += ["## All programs", "", "| program | stock accepts | graphs | without | Kintsugi accepts | graphs | without |", "|---|---|---|---|---|---|---|"]
     lines += [f"| `{name}` | {_cells(r['stock'])} | {_cells(r['kintsugi'])} |" for name, r in table.items()]

@@ -504,10 +504,10 @@ def row_of(name):
 
 HEAD = """# Libraries
 
-Made by `make libraries` (`tools/libraries.py`): the typical use of each library's README, run as it is and again with `kintsugi.install()`, the same seed,
+Made by `make libraries` (`tools/libraries.py`): the typical use in each library's README, run as it is and again with `kintsugi.install()` and the same seed;
 outputs and gradients (or parameters after training) compared: rtol 1e-4, atol 1e-5, and the largest difference. Recordings, replays, graph breaks and
 calls that ran eagerly are sums over all compiled functions of the program.
-A difference of 0.0 where gradients are wanted says that recorded calls were replayed step by step, without kernels.
+A difference of 0.0 although gradients are needed means that recorded calls were replayed step by step, without kernels.
 
 | library | version | use | result | recordings | replays | breaks | eager calls |
 |---|---|---|---|---|---|---|---|

@@ -10,9 +10,9 @@ from kintsugi import _settings  # noqa: E402
 
 HEAD = """# PyTorch's own settings
 
-Made by `make settings` from the table in `python/kintsugi/_settings.py`, for the names that PyTorch {version} has. A setting that acts is
-followed while `torch.compile` is served by Kintsugi (`kintsugi.install()`). One that is accepted without effect says so once, in a record of
-the logger `kintsugi`, when a program sets it to something else than its default. One that is refused raises when it is set.
+Made by `make settings` from the table in `python/kintsugi/_settings.py`, for the names that PyTorch {version} has. A setting that acts
+takes effect while Kintsugi serves `torch.compile` (`kintsugi.install()`). One that is accepted without effect says so once, in a record of
+the logger `kintsugi`, when a program sets it to a value other than its default. One that is refused raises when it is set.
 """
 
 
@@ -22,7 +22,7 @@ def page(version):
         groups = {}
         for name in _settings.names(owner):
             groups.setdefault(_settings.find(owner, name), []).append(name)
-        lines += ["", f"## {owner}", "", "| names | what becomes of it | why |", "|---|---|---|"]
+        lines += ["", f"## {owner}", "", "| names | what it does here | why |", "|---|---|---|"]
         order = (_settings.ACTS, _settings.REFUSED, _settings.NONE)
         for (status, why), names in sorted(groups.items(), key=lambda item: (order.index(item[0][0]), item[1])):
             lines.append(f"| {', '.join(f'`{name}`' for name in names)} | {status} | {why} |")

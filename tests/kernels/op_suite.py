@@ -296,15 +296,15 @@ def summary(results):
 KINDS = {"native": "kernels", "library": "kernels and PyTorch's", "steps": "step by step", "none": "no graph"}
 TABLE_HEAD = """# Operators
 
-Made by `make op-table`, not by hand. Every operator of PyTorch's database (`torch.testing._internal`), each in a graph with copies
-of its results, compiled and compared with eager; numbers of samples, over {dtypes}, contiguous and not, with zero-size and
+Made by `make op-table`. Each operator of PyTorch's database (`torch.testing._internal`) runs in a graph with copies
+of its results, compiled and compared with eager. The numbers are samples, over {dtypes}, contiguous and not, with zero-size and
 0-dim tensors, NaN and infinities.
 
-* **kernels**: all of it runs in kernels of our own.
+* **kernels**: the whole graph runs in our own kernels.
 * **and PyTorch's**: the graph is compiled, and calls PyTorch's kernel for the operator, or a library.
 * **step by step**: the graph is not compiled.
-* **no graph**: there are no two calls to be compiled together (the operator needs data, draws random numbers in place, changes
-  its arguments), so that it runs as in eager.
+* **no graph**: no two calls can be compiled together (the operator needs data, draws random numbers in place, or changes
+  its arguments), so it runs as in eager.
 
 {summary}
 
