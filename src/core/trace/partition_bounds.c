@@ -73,7 +73,7 @@ is_switch(const kin_subgraphs *subgraphs, uint32_t u, uint32_t step)
     return subgraphs->by_step[step] == u + 1 && subgraphs->role[step] == KIN_ROLE_IN_ORDER;
 }
 
-/* Which steps have a part in what the calls get: the others are done behind the subgraph, or not at all. */
+/* Which steps contribute to the calls' arguments: the others are done after the subgraph, or not at all. */
 static kin_status
 find_parts(const kin_trace *t, const kin_subgraphs *subgraphs, uint32_t u)
 {
@@ -139,7 +139,7 @@ changed_inside(const kin_trace *t, kin_vid vid, const kin_subgraph *subgraph)
     return false;
 }
 
-/* The step behind which the value is there; the subgraph's first one if it is there before. */
+/* The step after which the value exists; the subgraph's first one if it exists before. */
 static uint32_t
 arrival(const kin_trace *t, const kin_subgraph *subgraph, kin_vid vid)
 {

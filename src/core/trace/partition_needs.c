@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-/* Is it a store that is done behind the subgraph? */
+/* Is it a store that is done after the subgraph? */
 static bool
 defers_store(const kin_subgraph *subgraph, const kin_trace *t, uint32_t step)
 {
@@ -13,7 +13,7 @@ defers_store(const kin_subgraph *subgraph, const kin_trace *t, uint32_t step)
     return s->flags & KIN_STEP_EFFECT && !kin_subgraph_calls(s) && kin_subgraph_defers(subgraph, t, step);
 }
 
-/* until: what is added to a container from that step on is not needed. */
+/* until: items that are added to a container from that step on are not needed. */
 static bool
 need_until(const kin_trace *t, kin_subgraphs *subgraphs, kin_vid vid, uint32_t until)
 {
@@ -58,7 +58,7 @@ need_snapshot(const kin_trace *t, kin_subgraphs *subgraphs, uint32_t step)
     }
 }
 
-/* The subgraph whose range holds the step, from 1; 0 = none. They lie one behind the other. */
+/* The subgraph whose range contains the step, from 1; 0 = none. Subgraphs do not overlap. */
 static uint32_t
 subgraph_around(const kin_subgraphs *subgraphs, uint32_t step)
 {
@@ -80,8 +80,8 @@ runs_late(const kin_subgraph *subgraph, uint32_t step)
     return subgraph->at != 0 && step >= subgraph->at && subgraph->role[step - subgraph->first] == KIN_ROLE_IN_ORDER;
 }
 
-/* What a step that runs outside of all subgraphs uses, and what the calls of a subgraph take from elsewhere. RETURN's snapshot
- * serves only handlers of signals, which may as well run right behind the call. */
+/* Marks what a step outside all subgraphs uses, and what the calls of a subgraph take from outside. RETURN's snapshot
+ * only serves signal handlers, which may as well run right after the call. */
 static void
 need_of_step(const kin_trace *t, kin_subgraphs *subgraphs, uint32_t i)
 {
@@ -222,7 +222,7 @@ find_builds(const kin_trace *t, const kin_subgraphs *subgraphs, kin_subgraph *su
             continue;
         }
         bool changes = changes_what_is_needed(t, subgraphs, i) || defers_store(subgraph, t, i);
-        if (subgraph->at != 0 && i >= subgraph->at) /* built where it stands */
+        if (subgraph->at != 0 && i >= subgraph->at) /* built in order */
             continue;
         if (kin_subgraph_defers(subgraph, t, i) && !kin_subgraph_calls(s) && !kin_bounds_given_size(subgraphs, i, s) && s->kind != KIN_STEP_CHECK && ((s->out != 0 && subgraphs->needed[s->out]) || changes) &&
             kin_vec_push(&builds, i) != KIN_OK) {

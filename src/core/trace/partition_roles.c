@@ -43,7 +43,7 @@ holder_of(const kin_partitioner *p, kin_vid vid)
     return maker != NULL && kin_subgraph_builds(maker) && maker->kind != KIN_STEP_LIST_TO_TUPLE ? maker : NULL;
 }
 
-/* A call gets the value, and with it what it was built of. */
+/* A call takes the value, and with it everything that it was built from. */
 static void
 reach(kin_partitioner *p, kin_vid vid, int depth)
 {
@@ -103,8 +103,8 @@ is_not_read(const kin_partitioner *p, kin_vid owner)
     return p->reads == 0 || (val->kind == KIN_VAL_STEP && val->step > p->reads);
 }
 
-/* Is it a list or dict that was built before the subgraph, and that nothing but torch calls has been given since? Then it may as well
- * have been built here: what is put into it may be deferred. */
+/* Is it a list or dict that was built before the subgraph, and that only torch calls have received since? Then it may as well
+ * have been built here: stores into it may be deferred. */
 static bool
 is_unused(const kin_partitioner *p, kin_vid vid, uint32_t upto)
 {
@@ -158,7 +158,7 @@ kin_roles_can_switch(const kin_partitioner *p, uint32_t step)
     return true;
 }
 
-/* The graph switches, and so does the step, where it stands: the graph runs before it. */
+/* The graph switches, and so does the step, in order: the graph runs before it. */
 static bool
 switch_setting(kin_partitioner *p, uint32_t step)
 {
@@ -276,7 +276,7 @@ grad_after(const kin_partitioner *p, const kin_step *s)
     return is & KIN_IS_TRUE ? 1 : is & KIN_IS_FALSE ? 0 : -1;
 }
 
-/* Whether gradients are on at the step; -1: not known. What a step was told by torch is older than the step: this ends. */
+/* Whether gradients are on at the step; -1: not known. A mode that an earlier step read from torch is older than that step, so this terminates. */
 static int
 grad_before(const kin_partitioner *p, uint32_t step)
 {
@@ -286,7 +286,7 @@ grad_before(const kin_partitioner *p, uint32_t step)
     return p->in->grad;
 }
 
-/* May it really switch? Deferred calls must not run behind that. */
+/* May it really change the mode? Deferred calls must not run after that. */
 static bool
 switches_grad(const kin_partitioner *p, uint32_t step)
 {
@@ -338,7 +338,7 @@ pass_effect(kin_partitioner *p, uint32_t step)
         return pass_store(p, step, to.owner);
     if (pass_method(p, step))
         return true;
-    /* Switching gradients: while calls are deferred only to what they are already, so that it is not observable. */
+    /* Switching gradients: while calls are deferred, only to the present mode, so that it is not observable. */
     bool harmless = kin_step_does(s, KIN_GRAD_MODE) ? !switches_grad(p, step) : asks_settings(p, s);
     return harmless && keep_in_order(p, step, false);
 }
@@ -351,7 +351,7 @@ pass_change(kin_partitioner *p, uint32_t step)
     kin_vid owner = s->nargs == 0 ? 0 : args_of(p, s)[0];
     if (owner == 0 || (kin_val_of(p, owner)->reached && s->kind != KIN_STEP_NEXT))
         return false;
-    if (s->kind == KIN_STEP_NEXT && s->out == 0) { /* a loop over known items goes on */
+    if (s->kind == KIN_STEP_NEXT && s->out == 0) { /* a loop over known items continues */
         kin_roles_defer(p, step, KIN_ROLE_DEFERRED, KIN_MADE_DEFERRED);
         kin_val_of(p, owner)->made = KIN_MADE_DEFERRED;
         return true;
@@ -383,7 +383,7 @@ is_one(const exceptions *all, kin_vid vid)
     return false;
 }
 
-/* Follows exceptions over one step. False: it may look at one, or show it to somebody. */
+/* Follows exceptions over one step. False: the step may inspect one, or let it escape. */
 static bool
 follow_exceptions(const kin_trace *t, const kin_step *s, exceptions *all)
 {
@@ -407,8 +407,8 @@ follow_exceptions(const kin_trace *t, const kin_step *s, exceptions *all)
     return true;
 }
 
-/* Is the exception gone with the step that raised it, or soon, with nobody having looked at it? One that is looked at holds frames, and
- * what is deferred is not in them. */
+/* Is the exception dropped at the step that raised it, or soon after, without anything having inspected it? One that is inspected holds frames, and
+ * deferred values are not in them. */
 static bool
 dies_soon(const kin_trace *t, uint32_t step)
 {
@@ -458,7 +458,7 @@ only_asks(const kin_partitioner *p, const kin_step *s)
         return false;
     if (s->kind == KIN_STEP_CALL)
         return !uses_tensors(p, s) && (!kin_step_does(s, KIN_BY_NAME) || kin_partition_asked_name(p, s) != 0);
-    return !asks_for_data(p, s) && (s->kind != KIN_STEP_HANDLED || s->snap != 0 /* which says what is being handled */);
+    return !asks_for_data(p, s) && (s->kind != KIN_STEP_HANDLED || s->snap != 0 /* the snapshot has the handled exception */);
 }
 
 static bool
@@ -522,7 +522,7 @@ pass_before(kin_partitioner *p, uint32_t step)
 
 /* -- behind a subgraph that has run ------------------------------------------------------------------------------- */
 
-/* Can later calls, which have been made already, not tell that it had not been done? They read tensors and torch's settings. */
+/* Is it unobservable to later calls, which have run already, that this step had not been done? They read tensors and torch's settings. */
 static bool
 is_unseen_by_calls(const kin_partitioner *p, const kin_step *s)
 {
@@ -535,7 +535,7 @@ is_unseen_by_calls(const kin_partitioner *p, const kin_step *s)
     return owner != 0;
 }
 
-/* Part of what the calls get, and done again where it stands, if anybody else wants it. */
+/* Contributes to the calls' arguments, and is done again in order if anything else needs it. */
 static bool
 is_part_of_early(kin_partitioner *p, uint32_t step)
 {
@@ -550,7 +550,7 @@ is_part_of_early(kin_partitioner *p, uint32_t step)
            (s->kind == KIN_STEP_NEXT || kin_step_does(s, KIN_STORES));
 }
 
-/* From here on the results are there, and steps run in order. */
+/* From here on the results exist, and steps run in order. */
 static bool
 pass_behind(kin_partitioner *p, uint32_t step)
 {

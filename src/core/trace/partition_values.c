@@ -17,7 +17,7 @@ class_traits(const kin_partitioner *p, kin_ref cls)
     return p->objects[cls].is & KIN_IS_CLASS ? (uint16_t)(p->objects[cls].makes | KIN_IS_KNOWN) : 0;
 }
 
-/* What the step makes, if its effects say so: list(x). */
+/* What the step creates, if its effects say so: list(x). */
 static uint16_t
 made_traits(const kin_partitioner *p, const kin_step *maker)
 {
@@ -51,7 +51,7 @@ learn_from_step(kin_partitioner *p, const kin_step *s)
         p->traits[vid] |= KIN_IS_QUIET;
 }
 
-/* x[1:] is what x is. */
+/* x[1:] has the type of x. */
 static void
 learn_slice(kin_partitioner *p, const kin_step *s)
 {
@@ -111,7 +111,7 @@ kin_partition_asked_name(const kin_partitioner *p, const kin_step *s)
 
 /* -- memory of tensors ------------------------------------------------------------------------------------------ */
 
-/* Does it make a list or an iterator of others? */
+/* Does it create a list or an iterator from other objects? */
 static bool
 takes_in(const kin_step *s)
 {
@@ -129,7 +129,7 @@ all_show_no_memory(const kin_partitioner *p, const kin_step *s, uint32_t from)
     return true;
 }
 
-/* Can no memory be looked at through the object itself, as through a memoryview? */
+/* Is it impossible to read memory through the object itself, as through a memoryview? */
 static bool
 shows_no_memory(const kin_partitioner *p, kin_vid vid)
 {
@@ -141,7 +141,7 @@ shows_no_memory(const kin_partitioner *p, kin_vid vid)
     return (p->traits[vid] & (KIN_IS_KNOWN | KIN_IS_BUFFER)) == KIN_IS_KNOWN;
 }
 
-/* ... nor through what it holds? */
+/* ... and through its contents? */
 static bool
 is_plain(const kin_partitioner *p, kin_vid vid)
 {
@@ -189,7 +189,7 @@ kin_partition_sees_memory(const kin_partitioner *p, const kin_step *s)
 
 /* -- dicts that deferred stores go into --------------------------------------------------------------------------- */
 
-/* Is the value surely neither a dict that was there before nor something that looks into one? */
+/* Is the value certainly neither a dict that existed before nor a view of one? */
 static bool
 is_no_dict(const kin_partitioner *p, kin_vid vid)
 {

@@ -32,7 +32,7 @@ add(PyObject *callable, unsigned r)
         row_of.at[row_of.len++] = (uint16_t)r;
 }
 
-/* What lies under the name in the class (not bound to it), or in the module; new reference. */
+/* The object with that name in the class (not bound to it) or in the module; new reference. */
 static PyObject *
 find_part(PyObject *home, const char *name)
 {

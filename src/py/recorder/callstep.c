@@ -40,7 +40,7 @@ rec_call_step(rec *r, const rec_args *a, unsigned flags, int break_row)
     if (flags & KIN_STEP_OPAQUE) {
         rec_forget_contents(r);
         r->skip_expected = true;
-        rec_hide_compiling(r); /* what is not looked into is not compiled */
+        rec_hide_compiling(r); /* code that is not traced is not compiled */
     }
     if (flags & KIN_STEP_TORCH)
         r->skip_expected = true;

@@ -11,10 +11,10 @@
 #include "py/compat/kinds.h"
 
 static PyObject *compiler_dict, *flag_name; /* namespace of torch.compiler, and the name in it */
-static PyObject *own_name; /* the name behind is_dynamo_compiling(): torch.export sets the other one as well */
+static PyObject *own_name; /* the flag of is_dynamo_compiling(); torch.export also sets the other one */
 
-/* torch.compiler.is_dynamo_compiling() is `return False`, which PyTorch's own compiler knows to replace where it is called: the function gets
- * code that looks at the flag. */
+/* torch.compiler.is_dynamo_compiling() is `return False`, and PyTorch's own compiler replaces its calls. Here the function gets
+ * code that reads the flag. */
 static bool
 answer_for_dynamo(void)
 {
@@ -67,7 +67,7 @@ rec_is_compiling_flag(PyObject *dict, PyObject *key)
 
 /* -- who asks ---------------------------------------------------------------------------------------------------- */
 
-/* is_compiling, is_torchdynamo_compiling, is_tracing, ...: functions that ask for somebody else. */
+/* is_compiling, is_torchdynamo_compiling, is_tracing, ...: functions that ask on behalf of their callers. */
 static bool
 passes_on(const rec_frame *f)
 {

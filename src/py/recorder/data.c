@@ -112,7 +112,7 @@ rec_set_data(rec *r, kin_vid vid, int row)
     rec_make_node(r, r->t->vals.at[vid].step);
 }
 
-/* Does the outcome of the test follow from the value, so that it is a decision on data? Its class follows from dtypes, its length from sizes. */
+/* Does the result of the check depend on the value, so that it is a decision on data? (A class follows from dtypes, a length from sizes.) */
 static bool
 decides(kin_check check, PyObject *ref)
 {

@@ -11,7 +11,7 @@ rec_varies(rec *r, kin_vid vid)
     return (i->varies || i->drifts || i->sized || i->data != REC_NO_DATA) && obj != Py_None && !PyBool_Check(obj); /* a yes or no is worth a side trace */
 }
 
-/* A number that was another one in each call so far (or was computed from one): a counter. */
+/* A number that differed in every call so far, or was computed from one: a counter. */
 bool
 rec_drifts(rec *r, kin_vid vid)
 {

@@ -2,7 +2,7 @@
 #include "py/compat/generator.h"
 #include "py/recorder/rec.h"
 
-/* What was put into a container may have been taken out and be dead: only what the recording noted of it is asked. */
+/* An object that was put into a container may have been removed and deallocated, so only what the recording noted about it is used. */
 static bool
 held_a_tensor(rec *r, const rec_virtual *f, int depth)
 {
@@ -23,7 +23,7 @@ rec_find_generator(rec *r, kin_vid vid)
     return gen;
 }
 
-/* What it had at hand once may be dead: its frame tells what it has now, if nobody else may have resumed it. */
+/* What it once held may have been deallocated: its frame says what it holds now, if no one else can have resumed it. */
 static bool
 generator_holds_tensor(rec *r, kin_vid vid, int depth)
 {
@@ -64,7 +64,7 @@ rec_holds_tensor(rec *r, kin_vid vid, int depth)
     }
     PyObject *obj = O(r, vid);
     if (obj == NULL)
-        return rec_info_of(r, vid)->graph; /* a row of a tensor, which the program's own iterator makes anew */
+        return rec_info_of(r, vid)->graph; /* a row of a tensor, which the program's own iterator creates each time */
     if (kin_is_tensor(obj))
         return true;
     if (PyList_CheckExact(obj))
@@ -95,7 +95,7 @@ is_tensor_or_cell(PyObject *obj)
     return obj != NULL && kin_is_tensor(obj);
 }
 
-/* Has a suspended generator that is not ours a tensor at hand? One that delegates to another counts as having. */
+/* Does a suspended generator that the recording did not create hold a tensor? One that delegates to another generator counts as holding one. */
 static bool
 frame_has_tensor(PyObject *gen)
 {
@@ -110,7 +110,7 @@ frame_has_tensor(PyObject *gen)
     return found;
 }
 
-/* Is a tensor in the cells of a closure made here? What its objects hold in their attributes is not at hand. */
+/* Is there a tensor in the cells of a closure that the recording created? Attributes of the objects in them do not count. */
 static bool
 virtual_closure_has_tensor(rec *r, const rec_virtual *fn)
 {
@@ -141,7 +141,7 @@ rec_function_has_tensor(rec *r, kin_vid func)
     return fn == NULL || !PyFunction_Check(fn);
 }
 
-/* ... one of ours: in its parameters or its closure. */
+/* ... and one that the recording created: in its parameters or its closure. */
 static bool
 ours_has_tensor(rec *r, kin_vid gen)
 {

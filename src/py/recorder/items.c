@@ -182,7 +182,7 @@ rec_is_step_tuple(rec *r, kin_vid vid)
     return is_step(r, vid) && PyTuple_CheckExact(O(r, vid));
 }
 
-/* A tuple that a torch call gave: what is read from it is a node of the graph as well. */
+/* A tuple that a torch call returned: reading from it is a node of the graph as well. */
 bool
 rec_is_graph_tuple(rec *r, kin_vid vid)
 {
@@ -223,7 +223,7 @@ rec_items_of(rec *r, kin_vid vid, kin_vid **items, uint32_t *n)
             return rec_named_items(r, vid) != NULL && copy_items(f->items, f->n, 1, 0, items, n);
         case VIRTUAL_ATTRS:
             return dict_items(r, vid, 'k', items, n);
-        case VIRTUAL_ITER: /* used up by who asks, so nobody may see afterwards how far it got */
+        case VIRTUAL_ITER: /* the caller exhausts it, so nothing may observe afterwards how far it got */
             return (f->given || (obj != NULL && Py_REFCNT(obj) == 1)) &&
                    copy_items(f->items, f->n, 1, f->pos, items, n);
         case VIRTUAL_DICT:

@@ -25,7 +25,7 @@ rec_need_attrs(rec *r, kin_vid vid)
 }
 
 /* Static descriptors, C functions, and Python functions as long as they stay, are known by identity: they do not die before their class does,
- * or nobody sees it. Of everything else only the type counts; values and the functions in properties are read when used.
+ * or unobserved. Of everything else only the type is assumed; values, and the functions in properties, are read when used.
  */
 static bool
 is_fixed(rec *r, kin_vid vid, PyObject *found)

@@ -88,8 +88,8 @@ is_key_by_fact(rec *r, kin_vid dict, PyObject *key)
     return false;
 }
 
-/* Is something there already, so that order and length of the dict stay? What is so at this moment does not count: another call
- * that the guard lets through may find it otherwise. */
+/* Is the place occupied already, so that order and length of the dict stay? Its present state does not count: in another call
+ * that passes the guard it may be different. */
 static bool
 is_known_filled(rec *r, const rec_place *p)
 {
@@ -144,7 +144,7 @@ forget_aliases(rec *r, const rec_place *p)
     }
 }
 
-/* Iterators over dicts may not go on when one grew; those over lists when an item was replaced. */
+/* Iterators over dicts must not continue after a dict has grown, and iterators over lists not after an item was replaced. */
 static void
 touch_iterators(rec *r, const rec_place *p)
 {
@@ -184,7 +184,7 @@ rec_end_write(rec *r, const rec_place *p, kin_vid value)
     touch_iterators(r, p);
 }
 
-/* A change of an object made here. What was read by path in this epoch was there before it, and is another one. */
+/* A change of an object that the recording created. Values read by path in this epoch existed before it, so they are other objects. */
 void
 rec_changed(rec *r, kin_vid virtual)
 {
@@ -213,7 +213,7 @@ is_written(rec *r, const rec_write *w, kin_vid base)
     return rec_decide_is(r, base, w->place.base);
 }
 
-/* Is the dict, of whose contents something is asked, the one that has this attribute? FITS asks for a dict that nobody else has, so the
+/* Is this dict, whose contents are read, the one that holds the attribute? FITS requires a dict that nothing else references, so the
  * only way to it is through its object. */
 static bool
 is_in_dict(rec *r, const rec_write *w, kin_vid dict)
@@ -286,7 +286,7 @@ rec_written(rec *r, kin_vid parent, kin_access access, uint32_t key, PyObject *o
     PyObject *seen = value ? O(r, value) : NULL;
     if (seen != NULL && (seen == obj || (r->t->vals.at[value].kind == KIN_VAL_CONST && kin_exact_equal(seen, obj))))
         return value;
-    rec_end_epoch(r); /* what is there now was not seen being stored */
+    rec_end_epoch(r); /* the present contents were stored unseen */
     return 0;
 }
 

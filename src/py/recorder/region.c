@@ -43,7 +43,7 @@ typedef struct rec_region {
     KIN_VEC(kin_vid) moved;        /* older iterators that were advanced */
     KIN_VEC(kin_vid) used_up;      /* older map and filter objects that are at their end */
     KIN_VEC(put_off) added;
-    bool asked_added;              /* the step to come knows of them */
+    bool asked_added;              /* the next step takes them into account */
     KIN_VEC(saved_version) versions;
     PyObject *random;              /* state before the first torch call */
     bool committing;
@@ -78,8 +78,8 @@ save_virtual(rec *r, rec_region *g)
     }
 }
 
-/* Begins a region at the current instruction, before its rule has changed anything. Each saves what is known of all values, so in
- * programs of very many steps there are only so many; then the instructions are opaque steps. */
+/* Begins a region at the current instruction, before its rule has changed anything. Each region saves what is known about all values, so the
+ * number of regions in very long traces is limited; beyond that, the instructions become opaque steps. */
 bool
 rec_region_open(rec *r, const rec_region_user *user)
 {
@@ -159,7 +159,7 @@ restore_virtual(rec *r, rec_region *g)
         r->info.at[i].meta_epoch = 0;
 }
 
-/* Every generator that the region touched goes on unwatched. */
+/* Every generator that the region touched continues unwatched. */
 static void
 lose_generators(rec *r)
 {
@@ -213,8 +213,8 @@ rec_settle(rec *r)
 
 /* -- what a region may do ---------------------------------------------------------------------------------------- */
 
-/* Step `kind` with these operands looks at what is put down at the end only. A new generator only keeps a set, and whoever asks
- * for a member has looked at what was added (rec_region_added). */
+/* Step `kind` with these operands would read changes that are only written at the end of the region. A new generator only keeps a set, and membership
+ * tests have taken additions into account (rec_region_added). */
 static bool
 touches_unwritten(rec *r, kin_step_kind kind, const kin_vid *args, uint32_t n)
 {

@@ -92,9 +92,9 @@ bit_of(int64_t size)
     return UINT64_C(1) << (size & 63);
 }
 
-/* An argument whose sizes no guard of the recording before asked for: whether they have changed is not known. What is as long as something
- * that did change has probably changed with it, as the values of a cache do with its keys. First dims are compared with first dims alone, being
- * open beside others whether they changed or not.
+/* An argument whose sizes no guard of the previous recording tested, so it is not known whether they have changed. A dim as long as one
+ * that did change has probably changed with it, as the values of a cache do with its keys. First dims are compared with first dims only, because they are
+ * opened together with others whether they changed or not.
  */
 static bool
 is_as_long_as_open(const rec *r, int dim, int64_t size)
@@ -157,7 +157,7 @@ rec_open_sizes(rec *r, kin_vid tensor)
     return open;
 }
 
-/* The metadata of the tensor as a guard may ask for it. Strides follow sizes, so with open sizes they are not asked for. */
+/* The metadata of the tensor that a guard may test. Strides depend on sizes, so they are not tested if sizes are open. */
 PyObject *
 rec_size_record(rec *r, kin_vid tensor, unsigned mask, uint64_t open)
 {

@@ -42,7 +42,7 @@ rec_snapshot(rec *r)
 
 /* -- steps ------------------------------------------------------------------------------------------------------ */
 
-/* What the step reads, changes and may run. A method that the recording has bound asks for an attribute as the function in it does. */
+/* What the step reads, changes and may run. A method that the recording bound has the effects of its function. */
 static uint32_t
 effects_of(rec *r, kin_step_kind kind, const kin_vid *args)
 {
@@ -55,7 +55,7 @@ effects_of(rec *r, kin_step_kind kind, const kin_vid *args)
     return effects == 0 || (bound && !(effects & KIN_BY_NAME)) ? kin_kind_effects(kind) : effects;
 }
 
-/* Under a mode of the program, which takes over what torch is asked. */
+/* Under a mode of the program, which intercepts torch calls. */
 static bool
 runs_mode(unsigned flags)
 {
@@ -172,7 +172,7 @@ make_ordinary(rec *r, kin_vid vid)
     r->info.at[vid].made = true;
 }
 
-/* Can somebody who has got hold of the object change its contents? */
+/* Can code that holds a reference to the object change its contents? */
 static bool
 can_change(const rec_virtual *f)
 {
@@ -264,7 +264,7 @@ rec_stop_fmt(rec *r, const char *fmt, ...)
 void
 rec_bug(rec *r, const char *what)
 {
-    if (r->failed || r->stopped) /* what comes behind a stop is dropped anyway */
+    if (r->failed || r->stopped) /* what is written after a stop is dropped anyway */
         return;
     r->failed = true;
     r->stopped = true;

@@ -30,7 +30,7 @@ may_hold(PyObject *obj)
     return kin_is_exact_immutable(obj);
 }
 
-/* What dumps and backends are told of the tensor. */
+/* The description of the tensor for dumps and backends. */
 static void
 note_tensor(rec *r, kin_vid vid, PyObject *tensor)
 {
@@ -42,7 +42,7 @@ note_tensor(rec *r, kin_vid vid, PyObject *tensor)
     Py_XDECREF(note);
 }
 
-/* What Python code gives between the calls of a graph is an operand of its calls, and who shows something of the graph, or compiles it
+/* A value that Python code computes between the calls of a graph is an operand of them, and code that examines the graph, or compiles it
  * before it has run, needs an example. */
 static void
 note_example(rec *r, kin_vid vid, PyObject *obj)
@@ -192,7 +192,7 @@ is_entry_value(rec *r, kin_vid vid)
     return v->kind != KIN_VAL_STEP || r->info.at[vid].born_epoch < rec_epoch(r);
 }
 
-/* What a torch call gave is tested where it is used: a graph can go on over a test, but not over a guard of its own values. */
+/* The result of a torch call is tested where it is used: a graph can extend over a check, but not over a guard on its own values. */
 static bool
 is_asked_by_fact(rec *r, kin_vid vid)
 {
@@ -267,7 +267,7 @@ is_instance_of(PyObject *obj, const char *module, const char *const *names)
     return home != NULL && PyUnicode_Check(home) && PyUnicode_CompareWithASCIIString(home, module) == 0;
 }
 
-/* logging keeps every logger that it hands out. */
+/* The logging module keeps every logger that it returns. */
 static bool
 is_logger(PyObject *obj)
 {
@@ -388,7 +388,7 @@ is_new_each_time(PyObject *obj)
     return PyFloat_CheckExact(obj) || (self != NULL && !PyModule_Check(self));
 }
 
-/* A method of C code bound to an object may be another one in each call; functions of modules and of classes such as torch's stay, though a
+/* A C method bound to an object may differ in each call; functions of modules and of classes such as torch's do not, although a
  * variable may hold several of them in turn. */
 static bool
 is_bound_to_object(PyObject *obj)
@@ -540,7 +540,7 @@ rec_pairs_drop(rec *r, rec_virtual *f, PyObject *key)
     f->n -= 2;
 }
 
-/* What is known of an object made here, if all of it lies in its __dict__: not in slots. */
+/* The contents of an object that the recording created, if all are in its __dict__ and none in slots. */
 static rec_virtual *
 attributes(rec *r, kin_vid obj)
 {
@@ -588,7 +588,7 @@ rec_escape(rec *r, kin_vid vid)
         rec_escape(r, f->of);
 }
 
-/* A container changed: iterators over it may not go on from what was known (0: any container may have). */
+/* A container changed: iterators over it must not continue with the known contents (0: any container may have changed). */
 void
 rec_touch_iterators(rec *r, kin_vid container)
 {
