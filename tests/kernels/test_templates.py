@@ -76,6 +76,38 @@ def test_most_plans_are_copies():
     assert sum(v["copied"] for v in versions(compiled)) > 40
 
 
+def halved(x):
+    y = F.max_pool1d(x.relu(), 2)
+    y = F.avg_pool1d(y * 2 + 1, 3, 2, 1)
+    return y.softmax(-1), x[..., ::2].sum(1), y.flatten(1).cumsum(1)
+
+
+def scored(q, k):
+    return torch.einsum("bth,bsh->bts", q, k).softmax(-1), q.relu().sum(1), (k * 2).exp().mean(-1)
+
+
+def three_sizes(k):
+    b, t, s = 2 + k * 5 % 7, 5 + k * 11 % 31, 40 + k * 7 % 29
+    return torch.rand(b, t, 16), torch.rand(b, s, 16)
+
+
+@pytest.mark.parametrize(("fn", "draw"), (
+    (halved, lambda k: (torch.rand(2 + k * 5 % 6, 4, 31 + k * 37 % 90),)),
+    (scored, three_sizes),
+), ids=("halved", "three sizes"))
+def test_plans_over_rounded_sizes_and_several(fn, draw):
+    compiled = kintsugi.compile(fn, name="template of " + fn.__name__, dynamic=True)
+    since = len(kintsugi.events())
+    with kintsugi.config.patch(async_sizes=False, step_aside=False):
+        for k in range(110):
+            args = draw(k)
+            for a, b in zip(compiled(*args), fn(*args), strict=True):
+                torch.testing.assert_close(a, b, rtol=3e-5, atol=3e-5)
+                assert a.stride() == b.stride()
+    assert [e["message"] for e in kintsugi.events()[since:] if e["event"] == "bug"] == []
+    assert sum(v["copied"] for v in versions(compiled)) > 20
+
+
 def test_sizes_that_grow_are_foreseen():
     def step(x, cache):
         cache = torch.cat((cache, x), 1)

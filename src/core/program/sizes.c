@@ -1,5 +1,5 @@
-/* Finds polynomials in the sizes for the numbers of plans (sizes.h). */
-#include "core/program/sizes.h"
+/* Finds polynomials in the sizes, and in sizes divided and rounded, for the numbers of plans (sizes.h). */
+#include "core/program/sizes_priv.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -8,43 +8,6 @@
 #include "core/base/bits.h"
 #include "core/base/hash.h"
 #include "core/base/table.h"
-#include "core/base/vec.h"
-
-enum { MOST_PARAMS = 2, MOST_TERMS = 3, MOST_SAMPLES = 32, NO_HOPE = 10, NONE = UINT32_MAX };
-
-/* Powers of the two sizes in each term; those of one size first. */
-static const uint8_t powers[][2] = {{1, 0}, {2, 0}, {0, 1}, {1, 1}, {0, 2}, {2, 1}, {1, 2}};
-enum { NPOWERS = sizeof powers / sizeof *powers, NPOWERS_OF_ONE = 2 };
-
-/* (of[0] + of[1] * power + ...) / by */
-typedef struct {
-    uint8_t nterms, term[MOST_TERMS];
-    int64_t of[MOST_TERMS + 1], by;
-} poly;
-
-/* Numbers that are the bits of a double: that of an integer, or one over it, perhaps rounded to single precision. */
-typedef enum { AS_INTEGER, AS_DOUBLE, AS_SHARE, AS_SINGLE_SHARE } reading;
-
-/* Inputs and numbers that were the same in all plans. */
-typedef struct {
-    uint32_t first;       /* of the inputs and numbers */
-    reading as;
-    poly is;
-    int64_t least, most, at, step; /* all are at + some times step */
-    bool met[2];          /* 0, 1: they decide what there is at all */
-} column;
-
-struct kin_sizes {
-    uint32_t ninputs, n;      /* n: with the numbers */
-    uint32_t nsamples;
-    KIN_VEC(int64_t) samples; /* n each */
-    bool fresh, known;        /* fresh: samples were added since the columns were made */
-    uint32_t *column_of;      /* by input, number */
-    KIN_VEC(column) columns;
-    KIN_VEC(uint32_t) order;  /* pairs of columns, the first smaller in all plans */
-    uint32_t params[MOST_PARAMS], nparams; /* columns */
-    uint32_t ahead;           /* samples when one was asked for ahead */
-};
 
 kin_sizes *
 kin_sizes_new(uint32_t ninputs, uint32_t nnumbers)
@@ -117,6 +80,7 @@ write_as(reading as, int64_t value)
     case AS_DOUBLE: return (int64_t)kin_bits_of_double((double)value);
     case AS_SHARE: return (int64_t)kin_bits_of_double(1.0 / (double)value);
     case AS_SINGLE_SHARE: return (int64_t)kin_bits_of_double((double)(float)(1.0 / (double)value));
+    case AS_CORRECTION: return (int64_t)kin_bits_of_double((double)value / (double)(value - 1));
     }
     return 0;
 }
@@ -127,6 +91,8 @@ read_as(reading as, int64_t number, int64_t *value)
     double d = kin_double_of_bits((uint64_t)number);
     if (as == AS_SHARE || as == AS_SINGLE_SHARE)
         d = 1.0 / d;
+    if (as == AS_CORRECTION)
+        d = d / (d - 1);
     if (as != AS_INTEGER && !(fabs(d) < 1e15))
         return false;
     *value = as == AS_INTEGER ? number : llround(d);
@@ -190,31 +156,29 @@ gcd(wide a, wide b)
 }
 
 static wide
-power_of(uint8_t term, int64_t p, int64_t q)
+product_of(term t, const int64_t values[MOST_PARAMS])
 {
     wide value = 1;
-    for (unsigned k = 0; k < powers[term][0]; k++)
-        value *= p;
-    for (unsigned k = 0; k < powers[term][1]; k++)
-        value *= q;
+    for (unsigned k = 0; k < MOST_FACTORS; k++)
+        value *= t.of[k] == 0 ? 1 : values[t.of[k] - 1];
     return value;
 }
 
 static void
-params_at(const kin_sizes *s, uint32_t sample, int64_t pq[MOST_PARAMS])
+params_at(const kin_sizes *s, uint32_t sample, int64_t values[MOST_PARAMS])
 {
-    for (uint32_t k = 0; k < MOST_PARAMS; k++)
-        pq[k] = k < s->nparams ? value_of(s, &s->columns.at[s->params[k]], sample) : 0;
+    for (uint32_t k = 0; k < s->nparams; k++)
+        values[k] = value_of(s, &s->columns.at[s->params[k].column], sample);
 }
 
 /* False: it is no integer, or a very large one. */
 static bool
-evaluate(const poly *f, const int64_t pq[MOST_PARAMS], int64_t *out)
+evaluate(const poly *f, const int64_t values[MOST_PARAMS], int64_t *out)
 {
     const wide limit = (wide)1 << 62;
     wide sum = f->of[0];
     for (unsigned k = 0; k < f->nterms; k++)
-        sum += f->of[k + 1] * power_of(f->term[k], pq[0], pq[1]);
+        sum += f->of[k + 1] * product_of(f->term[k], values);
     if (sum % f->by != 0 || sum / f->by > limit || sum / f->by < -limit)
         return false;
     *out = (int64_t)(sum / f->by);
@@ -248,10 +212,10 @@ solve(const kin_sizes *s, const column *c, poly *f)
     unsigned lead[MOST_TERMS + 1], n = 0, unknowns = f->nterms + 1u;
     for (uint32_t k = 0; k < s->nsamples && n < unknowns; k++) {
         wide row[WIDE_ROW] = {1};
-        int64_t pq[MOST_PARAMS];
-        params_at(s, k, pq);
+        int64_t values[MOST_PARAMS];
+        params_at(s, k, values);
         for (unsigned t = 0; t < f->nterms; t++)
-            row[t + 1] = power_of(f->term[t], pq[0], pq[1]);
+            row[t + 1] = product_of(f->term[t], values);
         row[unknowns] = value_of(s, c, k);
         reduce(row, known, lead, n, unknowns);
         unsigned first = 0;
@@ -286,37 +250,200 @@ static bool
 holds(const kin_sizes *s, const column *c, const poly *f)
 {
     for (uint32_t k = 0; k < s->nsamples; k++) {
-        int64_t pq[MOST_PARAMS], value;
-        params_at(s, k, pq);
-        if (!evaluate(f, pq, &value) || value != value_of(s, c, k))
+        int64_t values[MOST_PARAMS], value;
+        params_at(s, k, values);
+        if (!evaluate(f, values, &value) || value != value_of(s, c, k))
             return false;
     }
     return true;
 }
 
-/* One plan more than it has unknowns has to agree, with two sizes two. */
+static bool
+is_of(term t, uint8_t number)
+{
+    return t.of[0] == number || t.of[1] == number || t.of[2] == number;
+}
+
+static bool
+has_divided(const kin_sizes *s, const poly *f)
+{
+    for (unsigned k = 0; k < f->nterms; k++)
+        for (unsigned n = 0; n < MOST_FACTORS; n++)
+            if (f->term[k].of[n] > 0 && s->params[f->term[k].of[n] - 1].kind == DIVIDED)
+                return true;
+    return false;
+}
+
+/* One plan more than it has unknowns has to agree, one for each further size, one for several terms of several sizes, and two for what is divided. */
 static bool
 try_terms(const kin_sizes *s, column *c, poly f)
 {
-    if (s->nsamples < f.nterms + 1u + s->nparams || !solve(s, c, &f) || !holds(s, c, &f))
+    unsigned several = f.nterms > 1 && s->nfree > 1, more = several + (has_divided(s, &f) ? 2u : 0u);
+    if (s->nsamples < f.nterms + 1u + s->nfree + more || !solve(s, c, &f) || !holds(s, c, &f))
         return false;
     c->is = f;
     return true;
 }
 
-/* The simplest polynomial first. */
+/* Is it a multiple of the term and a constant? Looked at modulo 2^64, so that few have to be solved. */
 static bool
-find_poly(const kin_sizes *s, column *c)
+may_be(const kin_sizes *s, const column *c, term t)
 {
-    uint8_t n = s->nparams == 0 ? 0 : s->nparams == 1 ? NPOWERS_OF_ONE : NPOWERS;
-    for (uint8_t a = 0; a < n; a++)
-        if (try_terms(s, c, (poly){.nterms = 1, .term = {a}}))
-            return true;
+    uint64_t first = 0, before = 0, slope = 0, rise = 0;
+    for (uint32_t k = 0; k < s->nsamples; k++) {
+        int64_t values[MOST_PARAMS];
+        params_at(s, k, values);
+        uint64_t x = (uint64_t)product_of(t, values), y = (uint64_t)value_of(s, c, k);
+        if (k == 0) {
+            first = x;
+            before = y;
+        } else if (slope == 0) {
+            slope = x - first;
+            rise = y - before;
+            if (slope == 0 && rise != 0)
+                return false;
+        } else if ((x - first) * rise != (y - before) * slope) {
+            return false;
+        }
+    }
+    return slope != 0;
+}
+
+/* A constant and one term, of fewer factors first. */
+static bool
+find_single(const kin_sizes *s, column *c)
+{
+    uint8_t n = (uint8_t)s->nparams;
+    for (unsigned factors = 1; factors <= MOST_FACTORS; factors++)
+        for (uint8_t x = factors < 3 ? 0 : 1; x <= (factors < 3 ? 0 : n); x++)
+            for (uint8_t y = factors < 2 ? 0 : x > 0 ? x : 1; y <= (factors < 2 ? 0 : n); y++)
+                for (uint8_t z = y > 0 ? y : 1; z <= n; z++) {
+                    term t = {{x, y, z}};
+                    if ((x != z || factors < 3) && may_be(s, c, t) && try_terms(s, c, (poly){.nterms = 1, .term = {t}}))
+                        return true;
+                }
+    return false;
+}
+
+/* Two terms of one or two params. */
+static bool
+find_double(const kin_sizes *s, column *c, uint8_t p, uint8_t q)
+{
+    const term of[] = {{{0, 0, p}}, {{0, p, p}}, {{0, 0, q}}, {{0, p, q}}, {{0, q, q}}, {{p, p, q}}, {{p, q, q}}};
+    uint8_t n = p == q ? 2 : sizeof of / sizeof *of;
     for (uint8_t a = 0; a < n; a++)
         for (uint8_t b = a + 1; b < n; b++)
-            if (try_terms(s, c, (poly){.nterms = 2, .term = {a, b}}))
+            if ((p == q || is_of(of[a], q) || is_of(of[b], q)) && try_terms(s, c, (poly){.nterms = 2, .term = {of[a], of[b]}}))
                 return true;
-    return s->nparams == 2 && try_terms(s, c, (poly){.nterms = 3, .term = {0, 2, 3}});
+    return p != q && try_terms(s, c, (poly){.nterms = 3, .term = {of[0], of[2], of[3]}});
+}
+
+/* A size and what is left of it when it is divided are nearly multiples: a few plans would fit anything said of both. */
+static bool
+go_together(const kin_sizes *s, uint8_t p, uint8_t q)
+{
+    const param *a = &s->params[p - 1], *b = &s->params[q - 1];
+    uint8_t size = a->kind == DIVIDED ? a->size : p - 1, other = b->kind == DIVIDED ? b->size : q - 1;
+    return a->kind != SHIFTED && b->kind != SHIFTED && (p == q || size != other);
+}
+
+static bool
+find_several(const kin_sizes *s, column *c)
+{
+    for (uint8_t q = 1; q <= s->nparams; q++)
+        for (uint8_t p = 1; p <= q; p++)
+            if (go_together(s, p, q) && find_double(s, c, p, q))
+                return true;
+    return false;
+}
+
+/* -- sizes divided and rounded ------------------------------------------------------------------------------------------------- */
+
+static int64_t
+floor_of(int64_t x, int64_t by)
+{
+    return x / by - (x % by < 0);
+}
+
+/* False: no divisor is left with which the size gives the value. */
+static bool
+narrow(param *p, int64_t size, int64_t value)
+{
+    bool any = false;
+    for (int64_t by = 2; by <= MOST_BY; by++) {
+        int64_t least = value * by - size, most = least + by - 1;
+        p->least[by] = least > p->least[by] ? least : p->least[by];
+        p->most[by] = most < p->most[by] ? most : p->most[by];
+        any = any || p->least[by] <= p->most[by];
+    }
+    return any;
+}
+
+/* False: what is known leaves several answers. */
+static bool
+divide(const param *p, int64_t size, int64_t *value)
+{
+    bool any = false;
+    for (int64_t by = 2; by <= MOST_BY; by++) {
+        if (p->least[by] > p->most[by])
+            continue;
+        int64_t one = floor_of(size + p->least[by], by);
+        if (one != floor_of(size + p->most[by], by) || (any && one != *value))
+            return false;
+        *value = one;
+        any = true;
+    }
+    return any;
+}
+
+/* How many values it has had, and are none of them so large that products of three get out of hand? 0: some are. */
+static uint32_t
+count_values(const kin_sizes *s, const column *c)
+{
+    const int64_t limit = (int64_t)1 << 32;
+    uint32_t n = 0;
+    for (uint32_t k = 0; k < s->nsamples; k++) {
+        int64_t value = value_of(s, c, k);
+        bool met = false;
+        for (uint32_t before = 0; before < k && !met; before++)
+            met = value_of(s, c, before) == value;
+        if (value > limit || value < -limit)
+            return 0;
+        n += !met;
+    }
+    return n;
+}
+
+static bool
+is_divided(const kin_sizes *s, const column *size, const column *c, param *p)
+{
+    for (int64_t by = 2; by <= MOST_BY; by++) {
+        p->least[by] = INT64_MIN;
+        p->most[by] = INT64_MAX;
+    }
+    for (uint32_t k = 0; k < s->nsamples; k++)
+        if (!narrow(p, value_of(s, size, k), value_of(s, c, k)))
+            return false;
+    return true;
+}
+
+/* The number becomes a param of its own, if it is one of the sizes, divided. A few plans fit many a rule, so several values are asked for. */
+static bool
+find_divided(kin_sizes *s, uint32_t number)
+{
+    enum { FEWEST = 4 };
+    const column *c = &s->columns.at[number];
+    if (s->nparams == MOST_PARAMS || count_values(s, c) < FEWEST)
+        return false;
+    for (uint32_t k = 0; k < s->nfree; k++) {
+        const column *size = &s->columns.at[s->params[k].column];
+        param p = {.column = number, .kind = DIVIDED, .size = (uint8_t)k};
+        if (count_values(s, size) <= FEWEST || !is_divided(s, size, c, &p))
+            continue;
+        s->params[s->nparams++] = p;
+        return true;
+    }
+    return false;
 }
 
 /* -- what the columns are ---------------------------------------------------------------------------------------------------- */
@@ -340,6 +467,31 @@ can_read(const kin_sizes *s, const column *c)
     return true;
 }
 
+/* Products with it are easier said of it than of what it is made of. */
+static void
+note_shifted(kin_sizes *s, uint32_t number)
+{
+    const poly *f = &s->columns.at[number].is;
+    bool shifted = s->columns.at[number].as == AS_INTEGER && f->nterms == 1 && f->term[0].of[1] == 0 && f->of[0] != 0 && f->of[1] == f->by;
+    if (shifted && s->nparams < MOST_PARAMS && s->params[f->term[0].of[2] - 1].kind != SHIFTED)
+        s->params[s->nparams++] = (param){.column = number, .kind = SHIFTED};
+}
+
+/* The number is a param. */
+static bool
+add_param(kin_sizes *s, uint32_t number)
+{
+    column *c = &s->columns.at[number];
+    if (c->first >= s->ninputs ? !find_divided(s, number) : s->nfree == MOST_FREE || count_values(s, c) == 0)
+        return false;
+    if (c->first < s->ninputs)
+        s->params[s->nfree++] = (param){.column = number, .kind = FREE};
+    s->nparams += c->first < s->ninputs;
+    c->is = (poly){.nterms = 1, .term = {{{0, 0, (uint8_t)s->nparams}}}, .of = {0, 1}, .by = 1};
+    return true;
+}
+
+/* The simplest way first. */
 static bool
 explain(kin_sizes *s, uint32_t number)
 {
@@ -348,16 +500,20 @@ explain(kin_sizes *s, uint32_t number)
         c->is = (poly){.of = {raw(s, 0, c->first)}, .by = 1};
         return true;
     }
-    for (c->as = AS_INTEGER; c->as <= AS_SINGLE_SHARE; c->as++)
-        if (can_read(s, c) && find_poly(s, c))
+    for (c->as = AS_INTEGER; c->as <= AS_CORRECTION; c->as++)
+        if (can_read(s, c) && find_single(s, c)) {
+            if (c->first >= s->ninputs)
+                note_shifted(s, number);
+            return true;
+        }
+    c->as = AS_INTEGER;
+    if (c->first >= s->ninputs && add_param(s, number))
+        return true;
+    for (c->as = AS_INTEGER; c->as <= AS_CORRECTION; c->as++)
+        if (can_read(s, c) && find_several(s, c))
             return true;
     c->as = AS_INTEGER;
-    if (c->first >= s->ninputs || s->nparams == MOST_PARAMS)
-        return false;
-    s->params[s->nparams] = number;
-    c->is = (poly){.nterms = 1, .term = {s->nparams == 0 ? 0 : 2}, .of = {0, 1}, .by = 1};
-    s->nparams++;
-    return true;
+    return c->first < s->ninputs && add_param(s, number);
 }
 
 static void
@@ -380,33 +536,40 @@ look_at_range(const kin_sizes *s, column *c)
         widen(c, value_of(s, c, k));
 }
 
-/* -1, 1: column a is the smaller, the greater one in all plans; 0: neither. */
-static int
-compare(const kin_sizes *s, const column *a, const column *b)
+/* Is the one column never greater than the other in the plans met? */
+static bool
+compare(const kin_sizes *s, uint32_t a, uint32_t b, pair *out)
 {
-    int all = 0;
-    for (uint32_t k = 0; k < s->nsamples; k++) {
-        int64_t x = value_of(s, a, k), y = value_of(s, b, k);
-        int one = x < y ? -1 : x > y;
-        if (one == 0 || (all != 0 && one != all))
-            return 0;
-        all = one;
+    bool less = false, greater = false, equal = false;
+    for (uint32_t k = 0; k < s->nsamples && !(less && greater); k++) {
+        int64_t x = value_of(s, &s->columns.at[a], k), y = value_of(s, &s->columns.at[b], k);
+        less |= x < y;
+        greater |= x > y;
+        equal |= x == y;
     }
-    return all;
+    *out = (pair){less ? a : b, less ? b : a, !equal};
+    return less != greater;
 }
 
 static bool
 note_order(kin_sizes *s)
 {
+    pair found;
     s->order.len = 0;
     for (uint32_t a = 0; a < s->columns.len; a++)
         for (uint32_t b = a + 1; b < s->columns.len; b++) {
             const column *x = &s->columns.at[a], *y = &s->columns.at[b];
-            int order = x->as != AS_INTEGER || y->as != AS_INTEGER || x->step == 0 || y->step == 0 ? 0 : compare(s, x, y);
-            if (order != 0 && (kin_vec_push(&s->order, order < 0 ? a : b) != KIN_OK || kin_vec_push(&s->order, order < 0 ? b : a) != KIN_OK))
+            bool varies = x->as == AS_INTEGER && y->as == AS_INTEGER && x->step != 0 && y->step != 0;
+            if (varies && compare(s, a, b, &found) && kin_vec_push(&s->order, found) != KIN_OK)
                 return false;
         }
     return true;
+}
+
+static bool
+is_in_order(const pair *p, const int64_t *values)
+{
+    return p->strict ? values[p->small] < values[p->great] : values[p->small] <= values[p->great];
 }
 
 static bool
@@ -414,7 +577,7 @@ learn(kin_sizes *s)
 {
     enum { FEWEST = 3 };
     s->fresh = false;
-    s->nparams = 0;
+    s->nparams = s->nfree = 0;
     if (s->nsamples < FEWEST || !make_columns(s))
         return false;
     for (uint32_t c = 0; c < s->columns.len; c++) {
@@ -430,22 +593,25 @@ static bool
 agrees(kin_sizes *s)
 {
     uint32_t last = s->nsamples - 1, kept = 0;
-    int64_t pq[MOST_PARAMS], value;
-    params_at(s, last, pq);
+    int64_t values[MOST_PARAMS], value;
+    params_at(s, last, values);
+    for (uint32_t k = s->nfree; k < s->nparams; k++)
+        if (s->params[k].kind == DIVIDED && !narrow(&s->params[k], values[s->params[k].size], values[k]))
+            return false;
     for (uint32_t i = 0; i < s->n; i++) {
         const column *c = &s->columns.at[s->column_of[i]];
-        if (c->is.nterms == 0 ? raw(s, last, i) != c->is.of[0] : !evaluate(&c->is, pq, &value) || write_as(c->as, value) != raw(s, last, i))
+        if (c->is.nterms == 0 ? raw(s, last, i) != c->is.of[0] : !evaluate(&c->is, values, &value) || write_as(c->as, value) != raw(s, last, i))
             return false;
     }
     for (uint32_t c = 0; c < s->columns.len; c++)
         if (s->columns.at[c].is.nterms > 0)
             widen(&s->columns.at[c], value_of(s, &s->columns.at[c], last));
-    for (uint32_t k = 0; k < s->order.len; k += 2) {
-        const column *x = &s->columns.at[s->order.at[k]], *y = &s->columns.at[s->order.at[k + 1]];
-        if (value_of(s, x, last) >= value_of(s, y, last))
-            continue;
-        s->order.at[kept++] = s->order.at[k];
-        s->order.at[kept++] = s->order.at[k + 1];
+    for (uint32_t k = 0; k < s->order.len; k++) {
+        pair p = s->order.at[k];
+        int64_t x = value_of(s, &s->columns.at[p.small], last), y = value_of(s, &s->columns.at[p.great], last);
+        p.strict = p.strict && x != y;
+        if (x <= y)
+            s->order.at[kept++] = p;
     }
     s->order.len = kept;
     return true;
@@ -463,27 +629,41 @@ is_like_those_met(const column *c, int64_t v)
 static bool
 values_for(const kin_sizes *s, const int64_t *inputs, int64_t *values)
 {
-    int64_t pq[MOST_PARAMS] = {0};
-    for (uint32_t k = 0; k < s->nparams; k++)
-        pq[k] = inputs[s->columns.at[s->params[k]].first];
+    int64_t of[MOST_PARAMS] = {0};
+    for (uint32_t k = 0; k < s->nparams; k++) {
+        const param *p = &s->params[k];
+        const column *c = &s->columns.at[p->column];
+        if (p->kind == FREE)
+            of[k] = inputs[c->first];
+        else if (p->kind == DIVIDED ? !divide(p, of[p->size], &of[k]) : !evaluate(&c->is, of, &of[k]))
+            return false;
+        if (!is_like_those_met(c, of[k]))
+            return false;
+    }
     for (uint32_t c = 0; c < s->columns.len; c++) {
         const column *x = &s->columns.at[c];
         if (x->is.nterms == 0) /* perhaps bits */
             values[c] = x->is.of[0];
-        else if (!evaluate(&x->is, pq, &values[c]) || !is_like_those_met(x, values[c]))
+        else if (!evaluate(&x->is, of, &values[c]) || !is_like_those_met(x, values[c]))
             return false;
     }
-    for (uint32_t k = 0; k < s->order.len; k += 2)
-        if (values[s->order.at[k]] >= values[s->order.at[k + 1]])
+    for (uint32_t k = 0; k < s->order.len; k++)
+        if (!is_in_order(&s->order.at[k], values))
             return false;
     return true;
+}
+
+void
+kin_sizes_update(kin_sizes *s)
+{
+    if (s->fresh)
+        s->known = learn(s);
 }
 
 bool
 kin_sizes_eval(kin_sizes *s, const int64_t *inputs, int64_t *numbers)
 {
-    if (s->fresh)
-        s->known = learn(s);
+    kin_sizes_update(s);
     int64_t *values = s->known ? malloc((s->columns.len + 1) * sizeof *values) : NULL;
     bool ok = values != NULL && values_for(s, inputs, values);
     for (uint32_t i = 0; i < s->n && ok; i++) {
@@ -512,63 +692,24 @@ is_new_most(const kin_sizes *s, const column *c)
 bool
 kin_sizes_ahead(kin_sizes *s, int64_t *inputs)
 {
-    if (s->fresh)
-        s->known = learn(s);
+    kin_sizes_update(s);
     if (!s->known || s->nparams == 0 || s->ahead == s->nsamples)
         return false;
     s->ahead = s->nsamples;
-    int64_t pq[MOST_PARAMS];
+    int64_t values[MOST_PARAMS];
     bool grows = false;
-    params_at(s, s->nsamples - 1, pq);
-    for (uint32_t k = 0; k < s->nparams; k++) {
-        const column *c = &s->columns.at[s->params[k]];
+    params_at(s, s->nsamples - 1, values);
+    for (uint32_t k = 0; k < s->nfree; k++) {
+        const column *c = &s->columns.at[s->params[k].column];
         if (!is_new_most(s, c))
             continue;
-        int64_t far = 2 * pq[k];
-        pq[k] = c->step > 0 ? far - (far - c->at) % c->step : far;
-        grows = grows || pq[k] > c->most;
+        int64_t far = 2 * values[k];
+        values[k] = c->step > 0 ? far - (far - c->at) % c->step : far;
+        grows = grows || values[k] > c->most;
     }
     for (uint32_t i = 0; i < s->ninputs && grows; i++) {
         const column *c = &s->columns.at[s->column_of[i]];
-        grows = c->as == AS_INTEGER && evaluate(&c->is, pq, &inputs[i]);
+        grows = c->as == AS_INTEGER && evaluate(&c->is, values, &inputs[i]);
     }
     return grows;
-}
-
-/* -- for people ---------------------------------------------------------------------------------------------------------------- */
-
-static void
-print_poly(const poly *f, kin_text *out)
-{
-    bool any = false;
-    for (unsigned k = 0; k < f->nterms; k++) {
-        if (f->of[k + 1] == 0)
-            continue;
-        kin_text_addf(out, "%s%lld", any ? " + " : "", (long long)f->of[k + 1]);
-        any = true;
-        for (unsigned p = 0; p < MOST_PARAMS; p++)
-            for (unsigned n = 0; n < powers[f->term[k]][p]; n++)
-                kin_text_addf(out, "*s%u", p);
-    }
-    if (f->of[0] != 0 || !any)
-        kin_text_addf(out, "%s%lld", any ? " + " : "", (long long)f->of[0]);
-    if (f->by != 1)
-        kin_text_addf(out, " over %lld", (long long)f->by);
-}
-
-bool
-kin_sizes_print(kin_sizes *s, kin_text *out)
-{
-    static const char *const readings[] = {"", "double of ", "1 over ", "single 1 over "};
-    if (s->fresh)
-        s->known = learn(s);
-    for (uint32_t i = 0; i < s->n && s->known; i++) {
-        const column *c = &s->columns.at[s->column_of[i]];
-        if (c->is.nterms == 0)
-            continue;
-        kin_text_addf(out, "%s %u = %s", i < s->ninputs ? "input" : "number", i < s->ninputs ? i : i - s->ninputs, readings[c->as]);
-        print_poly(&c->is, out);
-        kin_text_addf(out, "\n");
-    }
-    return !out->failed;
 }

@@ -1,11 +1,11 @@
 /* Numbers of a plan as functions of the sizes that it is for (docs/design/sizes.md). The passes make a plan, which consists of a structure and
- * numbers. Plans with the same structure are compared here: each number is expressed as a polynomial in one or two of the sizes, which must fit all
- * plans seen so far exactly. For further sizes the polynomials are evaluated instead of running the passes, provided that every question that the passes may
+ * numbers. Plans with the same structure are compared here: each number is expressed as a polynomial in the sizes, or in sizes divided and rounded,
+ * which must fit all plans seen so far exactly. For further sizes the polynomials are evaluated instead of running the passes, provided that every question that the passes may
  * ask about a number has the same answer as in all plans seen:
  *
  * - each number lies between the smallest and the largest one seen, so it is on the same side of every threshold;
  * - it leaves the same remainder where all of those seen do, whatever the divisor;
- * - of two numbers, the same one is larger where that was always so;
+ * - of two numbers, the same one is larger where that was always so, and is not smaller where it never was;
  * - the sizes themselves obey their polynomials: what was always equal still is.
  *
  * Otherwise nothing is known, a plan is made by the passes, and added to those seen. */

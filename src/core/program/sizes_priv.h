@@ -1,0 +1,66 @@
+/* What sizes.c knows of plans (sizes.h), for its printing. */
+#ifndef KIN_PROGRAM_SIZES_PRIV_H
+#define KIN_PROGRAM_SIZES_PRIV_H
+
+#include "core/base/vec.h"
+#include "core/program/sizes.h"
+
+enum { MOST_FREE = 4, MOST_PARAMS = 16, MOST_FACTORS = 3, MOST_TERMS = 3, MOST_SAMPLES = 32, NO_HOPE = 10, MOST_BY = 64 };
+
+/* A product of params, each counted from 1, in ascending order behind zeros. */
+typedef struct {
+    uint8_t of[MOST_FACTORS];
+} term;
+
+/* (of[0] + of[1] * term + ...) / by */
+typedef struct {
+    uint8_t nterms;
+    term term[MOST_TERMS];
+    int64_t of[MOST_TERMS + 1], by;
+} poly;
+
+/* What polynomials are of: a size that varies by itself; one of those divided by something, rounded: what a stride, a pool or a chunk leaves of a size; one of
+ * these and a constant, as products of such have many terms. Of divided ones, for each divisor all `add` between two are possible with which (size + add) / by,
+ * rounded down, is right in all plans met. */
+typedef struct {
+    uint32_t column;
+    enum { FREE, DIVIDED, SHIFTED } kind;
+    uint8_t size;                 /* divided: which param; shifted: column has its polynomial */
+    int64_t least[MOST_BY + 1], most[MOST_BY + 1]; /* of `add` by divisor, from 2 on; least > most: it is not this one */
+} param;
+
+/* Numbers that are the bits of a double: that of an integer; one over it, perhaps rounded to single precision; n / (n - 1), as of an unbiased variance. */
+typedef enum { AS_INTEGER, AS_DOUBLE, AS_SHARE, AS_SINGLE_SHARE, AS_CORRECTION } reading;
+
+/* Inputs and numbers that were the same in all plans. */
+typedef struct {
+    uint32_t first;       /* of the inputs and numbers */
+    reading as;
+    poly is;
+    int64_t least, most, at, step; /* all are at + some times step */
+    bool met[2];          /* 0, 1: they decide what there is at all */
+} column;
+
+/* Columns of which the first is never greater in the plans met; strict: always smaller. */
+typedef struct {
+    uint32_t small, great;
+    bool strict;
+} pair;
+
+struct kin_sizes {
+    uint32_t ninputs, n;      /* n: with the numbers */
+    uint32_t nsamples;
+    KIN_VEC(int64_t) samples; /* n each */
+    bool fresh, known;        /* fresh: samples were added since the columns were made */
+    uint32_t *column_of;      /* by input, number */
+    KIN_VEC(column) columns;
+    KIN_VEC(pair) order;
+    param params[MOST_PARAMS]; /* the free ones come first */
+    uint32_t nparams, nfree;
+    uint32_t ahead;           /* samples when one was asked for ahead */
+};
+
+/* Looks at plans that were added since the last time. */
+void kin_sizes_update(kin_sizes *s);
+
+#endif
