@@ -13,7 +13,7 @@
 struct launch_ticket {
     atomic_uint holders;
     atomic_bool done;
-    pid_t process; /* a child of this process has no thread that would finish it */
+    pid_t process; /* the process that started it: a forked child has no thread to finish it */
     kin_jit_job *job;
     kin_compile_stats stats; /* of the job, once it is done */
     launch_ticket *next;
@@ -21,7 +21,7 @@ struct launch_ticket {
 
 static struct {
     pthread_mutex_t lock;
-    pthread_cond_t changed; /* there is something to do, or nothing any more */
+    pthread_cond_t changed; /* there is a new job, or the thread has to end */
     pthread_t thread;
     launch_ticket *first, *last;
     bool running, quit, prepared, busy;
@@ -127,7 +127,7 @@ in_child(void)
     after_fork();
 }
 
-/* With the lock held. Signals are for the threads of the program. */
+/* Called with the lock held. Signals are left to the program's own threads. */
 static bool
 start(void)
 {

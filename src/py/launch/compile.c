@@ -11,7 +11,7 @@
 
 /* -- calls that are left out ------------------------------------------------------------------------------------- */
 
-/* An input that signatures cannot describe (a list, say): the calls that use it are left out of the subgraph. */
+/* An input that signatures cannot describe (a list, say): the calls that use it are excluded from the subgraph. */
 static kin_status
 set_users_apart(kin_entry *v, const kin_subgraph *subgraph, kin_vid vid)
 {
@@ -98,14 +98,14 @@ compile_capture(kernel_launcher *self, const kin_entry *v, launch_version *versi
         kin_text_deinit(&why);
         return;
     }
-    if (status == KIN_BREAK && capture->writes && version->ticket == NULL) { /* perhaps without those calls */
+    if (status == KIN_BREAK && capture->writes && version->ticket == NULL) { /* it may be possible without those calls */
         version->no_writes = version->again = true;
         kin_text_deinit(&why);
         return;
     }
     free(version->aten);
     version->aten = NULL;
-    if (self->versions.len <= KIN_TIER_LIVE_KINDS) /* reports of thousands help nobody */
+    if (self->versions.len <= KIN_TIER_LIVE_KINDS) /* reports about thousands of versions would be useless */
         keep_text(version, capture->graph);
     if (status != KIN_OK && version->ticket == NULL)
         refuse(self, version, why.len > 0 ? why.at : status == KIN_NOMEM ? "out of memory" : "it cannot be compiled");
@@ -136,7 +136,7 @@ launch_takes(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, 
 
 /* -- all of it -------------------------------------------------------------------------------------------------- */
 
-/* Keeps the capture until its kernels have been compiled in the background; without memory it is captured again. */
+/* Keeps the capture until its kernels have been compiled in the background; if memory is short, it is captured again. */
 static void
 hold(launch_version *version, kin_capture *capture)
 {
@@ -207,7 +207,7 @@ is_worth_it(const kin_trace *t, const kin_subgraph *subgraph, const kin_aten *g,
     return calls > 1;
 }
 
-/* Is more done with the value than to ask if it is None? */
+/* Is the value used for more than a comparison with None? */
 static bool
 is_used(const kin_trace *t, kin_vid vid)
 {
@@ -221,8 +221,8 @@ is_used(const kin_trace *t, kin_vid vid)
     return false;
 }
 
-/* Does the program do something with the node (grad_fn) of a result? It would find the graph's where eager has the one of the last operator: deprecated hooks of
- * modules are registered on it. A tensor that is found on the heap may be a result. */
+/* Does the program use the node (grad_fn) of a result? It would find the graph's node where eager has that of the last operator: deprecated hooks of
+ * modules are registered on it. A tensor that is read from the heap may be a result. */
 static bool
 shows_nodes(const kin_entry *v, const kin_subgraph *subgraph)
 {
@@ -268,7 +268,7 @@ capture_and_compile(kernel_launcher *self, launch_version *version, kin_entry *v
         compile_captured(self, version, &capture, v, subgraph, in);
         return;
     }
-    if (self->ahead) { /* nobody asked for these sizes */
+    if (self->ahead) { /* no call had these sizes */
         kin_capture_deinit(&capture);
         return;
     }
@@ -283,7 +283,7 @@ capture_and_compile(kernel_launcher *self, launch_version *version, kin_entry *v
     kin_capture_deinit(&capture);
 }
 
-/* A capture makes thousands of objects and drops them at its end: no reason to look for garbage. */
+/* A capture creates thousands of objects and drops them at its end, so garbage collection would be wasted. */
 static void
 compile_version(kernel_launcher *self, launch_version *version, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in)
 {
@@ -317,7 +317,7 @@ launch_compile_ready(kernel_launcher *self, launch_version *version, kin_entry *
         launch_sizes_note_made(self, version, kin_clock_thread_ns() - start);
 }
 
-/* A copied plan is what the passes make of these sizes: KINTSUGI_VERIFY=1. */
+/* With KINTSUGI_VERIFY=1: checks that a copied plan equals what the passes make for these sizes. */
 static void
 verify_copied(kernel_launcher *self, launch_version *version, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in)
 {
@@ -372,7 +372,7 @@ add_version(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, P
     return version;
 }
 
-/* Where sizes grow from call to call, one plan for much larger ones tells how all in between are made. */
+/* If sizes grow from call to call, one plan for much larger ones allows all those in between to be copied. */
 static void
 look_ahead(kernel_launcher *self, const launch_version *version, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in)
 {
@@ -383,7 +383,7 @@ look_ahead(kernel_launcher *self, const launch_version *version, kin_entry *v, c
     self->ahead = true;
     launch_version *further = add_version(self, v, subgraph, ahead, &none);
     if (further != NULL && further->code == NULL)
-        further->retired = true; /* made when somebody asks for it */
+        further->retired = true; /* its code is made when a call needs it */
     self->ahead = false;
     launch_copy_deinit(&none);
     launch_template_forget(ahead, subgraph->nin);
@@ -425,7 +425,7 @@ launch_compile_again(kernel_launcher *self, launch_version *version, kin_entry *
 {
     version->again = version->retired = version->copied = false;
     version->like = 0;
-    version->abtest = (kin_abtest){0}; /* compared with the steps anew */
+    version->abtest = (kin_abtest){0}; /* compared with the steps again */
     version->retry_at = 0;
     version->reason[0] = 0;
     free(version->aten);

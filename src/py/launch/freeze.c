@@ -11,7 +11,7 @@ is_name(PyObject *obj, const char *name)
     return obj != NULL && PyUnicode_Check(obj) && PyUnicode_CompareWithASCIIString(obj, name) == 0;
 }
 
-/* Is the value read out of a module's dict of parameters or buffers? */
+/* Is the value read from a module's dict of parameters or buffers? */
 static bool
 belongs_to_module(const kin_entry *v, kin_vid vid)
 {
@@ -36,7 +36,7 @@ contains(const launch_numbers *numbers, uint32_t n)
     return false;
 }
 
-/* What the graph itself writes to changes with each call. */
+/* Inputs that the graph itself writes to change in each call. */
 static void
 unfreeze_written(const kin_aten *g, bool *frozen)
 {

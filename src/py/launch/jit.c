@@ -10,10 +10,10 @@
 
 static struct {
     kin_jit *jit;
-    char *folder; /* of the cache; NULL: none */
+    char *folder; /* the cache's folder; NULL: none */
     uint64_t limit;
-    bool moved;   /* the folder is not the jit's yet */
-    uint32_t threads; /* 0: torch's */
+    bool moved;   /* the folder has changed and the jit has not been told yet */
+    uint32_t threads; /* 0: as many as torch uses */
 } process;
 
 static void

@@ -21,7 +21,7 @@ launch_wants_gradient(const kin_subgraph *subgraph, PyObject *const *in)
 
 static const char no_training[] = "gradients are wanted for its results, and kintsugi.config.training is False";
 
-/* Gradients are wanted, and it is not ours to give them, or somebody looks at what eager saves for them. */
+/* Gradients are needed but we cannot compute them, or something observes what eager saves for them. */
 static bool
 is_refused(kernel_launcher *self, const kin_subgraph *subgraph, PyObject *const *in)
 {
@@ -31,7 +31,7 @@ is_refused(kernel_launcher *self, const kin_subgraph *subgraph, PyObject *const 
     return true;
 }
 
-/* Something around the call has to see each operator. */
+/* Something around the call must see each operator. */
 static bool
 is_left_to_torch(kernel_launcher *self)
 {
@@ -44,7 +44,7 @@ is_left_to_torch(kernel_launcher *self)
     return why != NULL;
 }
 
-/* The version for these inputs, if there is one or one is made now. */
+/* The version for these inputs, if one exists or is made now. */
 static launch_version *
 find_version(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in)
 {
@@ -60,7 +60,7 @@ find_version(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, 
     return version;
 }
 
-/* Torch's checkpoint is around this call; it shall not have to be around later ones (py/training/recompute.c). */
+/* This call runs inside torch's checkpoint; later ones should not need that (py/training/recompute.c). */
 static void
 prepare_region(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in)
 {
@@ -70,7 +70,7 @@ prepare_region(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph
     launch_region_note(version == NULL ? NULL : version->code);
 }
 
-/* Signal handlers are held back in what follows (py/compat/signals.h): an exception of theirs must not look like a failed run. */
+/* Signal handlers are delayed in what follows (py/compat/signals.h), because their exceptions must not look like failed runs. */
 
 static kin_launch
 run_held(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in, PyObject **out)
@@ -100,7 +100,7 @@ run_kernels(kin_launcher *base, kin_entry *v, const kin_subgraph *subgraph, PyOb
 
 /* -- subgraphs with deferred calls ---------------------------------------------------------------------------------------- */
 
-/* Is the version for inputs like those that are there? */
+/* Does the version fit the inputs that exist so far? */
 static bool
 fits_so_far(const launch_version *version, const kin_subgraph *subgraph, PyObject *const *in)
 {
@@ -118,7 +118,7 @@ may_take(const kernel_launcher *self, PyObject *obj)
     return self->context.training || !kin_is_tensor(obj) || !kin_tensor_requires_grad(obj) || !kin_grad_enabled();
 }
 
-/* With code for all sizes the version is found, or made, when all inputs are there: it stands for itself until then. */
+/* With code for all sizes, the version is found or made when all inputs exist; until then the launcher itself takes its place. */
 enum { LOOKED_THROUGH = 8 };
 static bool
 decides_late(const kernel_launcher *self)
@@ -126,7 +126,7 @@ decides_late(const kernel_launcher *self)
     return launch_sizes_are_on(self) && self->sizes.ready && (launch_sizes_plan_pays(self) || launch_templates_known(self));
 }
 
-/* What makes code for all sizes sees other sizes, not other kinds of objects. */
+/* Code for all sizes can adapt to other sizes, not to other kinds of objects. */
 static const launch_signature *
 model_of(const kernel_launcher *self)
 {
@@ -144,7 +144,7 @@ is_like_before(const kernel_launcher *self, const kin_subgraph *subgraph, PyObje
     return true;
 }
 
-/* For sizes that no version fits yet. Whether the calls raise for them shows when a plan is made, which has to be before anything that must not run then. */
+/* For sizes that no version fits yet. Making a plan shows whether the calls raise for them, so it must happen before any step that must not run in that case. */
 static void *
 choose_for_sizes(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in)
 {
@@ -234,7 +234,7 @@ run_chosen_kernels(kin_launcher *base, void *chosen, kin_entry *v, const kin_sub
         return run_kernels(base, v, subgraph, in, out);
     if (version->code == NULL || version->again || is_left_to_torch(self))
         return KIN_LAUNCH_NOT;
-    if (self->sizes.evicted && !launch_signature_fits(&version->signature, in)) /* others have taken its place since it was chosen */
+    if (self->sizes.evicted && !launch_signature_fits(&version->signature, in)) /* another version has taken its place since it was chosen */
         return KIN_LAUNCH_NOT;
     bool held = kin_signals_hold();
     kin_launch done = launch_or_try(self, version, v, subgraph, in, out);

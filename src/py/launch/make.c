@@ -20,11 +20,11 @@ typedef struct {
     launch_version *version;
     launch_code *code;
     bool backward;        /* the second half */
-    bool exact;           /* a NaN must not be lost, and inputs are not taken to stay as they are */
+    bool exact;           /* no NaN may be lost, and no input is assumed frozen */
     KIN_VEC(kin_aten_val) outs; /* values that are outputs of the graph, each fake tensor once */
 } maker;
 
-/* What a fake tensor is when it is handed out: an input, or an output of the graph, which it becomes. */
+/* What a fake tensor among the results is: an input, or an output of the graph (which is added). */
 static kin_status
 place_fake(maker *m, uint32_t number)
 {
@@ -166,7 +166,7 @@ tie_extern(const maker *m, const kin_rewritten *library, const kin_ir *ir, const
     return KIN_OK;
 }
 
-/* Operators ask for the strides of their arguments, also of dimensions of one element, to lay out what they give: the next tensor of the
+/* Operators read the strides of their arguments, even of dims of size 1, to lay out their results: the next tensor of the
  * arguments gets those it has in eager. */
 static kin_status
 lay_as_in_eager(const maker *m, kin_program *p, kin_extern_arg *arg, kin_aten_val v)
@@ -199,7 +199,7 @@ lay_arguments(const maker *m, kin_program *p, kin_extern_call *c, uint32_t first
     return KIN_OK;
 }
 
-/* By op, the buffers whose tensors can go after it. */
+/* By op: the buffers whose tensors can be released after it. */
 static kin_status
 plan_deaths(launch_program *lp)
 {
@@ -234,7 +234,7 @@ keep_notes(const maker *m, const char *notes)
     launch_say_fusion(m->self, notes);
 }
 
-/* Ties a part that the pipeline has made to the objects of the program. */
+/* Connects a part that the pipeline has made to the objects of the program. */
 static kin_status
 tie_program(const maker *m, const kin_compiled *made, kin_compiled_part *part, launch_program *out)
 {
@@ -291,7 +291,7 @@ loses_nan(const launch_program *p)
     return false;
 }
 
-/* What of weights is kept, and how it is made: code that says the same can share it. False without memory. */
+/* What is kept of weights, and how it is computed: code with equal descriptions can share it. False: out of memory. */
 static bool
 say_kept(const launch_code *code, const kin_ir *once, kin_text *out)
 {
@@ -308,7 +308,7 @@ say_kept(const launch_code *code, const kin_ir *once, kin_text *out)
     return !out->failed;
 }
 
-/* Other sizes of the same graph mostly keep the same. */
+/* Programs of the same graph for other sizes mostly keep the same values. */
 static kin_status
 take_frozen(maker *m, const kin_ir *once)
 {
@@ -363,7 +363,7 @@ options_of(const maker *m, const bool *frozen, kin_jit *jit)
         .plant = launch_plant()};
 }
 
-/* Kernels that are not there are compiled in the background: then the version has a ticket. */
+/* Missing kernels are compiled in the background; the version then has a ticket. */
 static bool
 put_off(const maker *m, kin_compiled *made)
 {
@@ -377,7 +377,7 @@ put_off(const maker *m, kin_compiled *made)
     return true;
 }
 
-/* For reports: the code, how long each pass took, and what it takes to run the passes again. */
+/* For reports: the code, the time of each pass, and what is needed to run the passes again. */
 static void
 keep_reports(launch_version *version, kin_compiled *made, const kin_pipeline_options *options)
 {
@@ -419,7 +419,7 @@ join_reports(launch_version *version, char *listing, const kin_compile_stats *st
     version->listing = text.failed ? NULL : text.at;
 }
 
-/* lowered: where it begins, taken; NULL: with the graph. */
+/* lowered: the lowered graph to start from (ownership is taken); NULL: start from the captured graph. */
 static kin_status
 run_pipeline(maker *m, bool *frozen, kin_lowered *lowered, kin_compiled *made, kin_text *why)
 {
@@ -470,7 +470,7 @@ make_code(maker *m, kin_text *why)
     return compile_and_tie(m, frozen, NULL, why);
 }
 
-/* A call that raises for what nobody reads would raise no longer. */
+/* Is there a call that may raise but whose results are not read? Compiled, it would no longer raise. */
 static kin_status
 look_for_unseen(const maker *m, uint32_t ncalls, launch_version *version, kin_text *why)
 {
@@ -484,7 +484,7 @@ look_for_unseen(const maker *m, uint32_t ncalls, launch_version *version, kin_te
 
 /* -- forward and backward ------------------------------------------------------------------------------------------ */
 
-/* The second half's inputs are all of the graph's, by their own numbers. */
+/* The second half has all inputs of the graph, under their original numbers. */
 static kin_status
 begin_backward(const maker *m, maker *back)
 {
@@ -504,7 +504,7 @@ begin_backward(const maker *m, maker *back)
     return KIN_OK;
 }
 
-/* One half, tied to what runs it. */
+/* One half, connected to the objects that run it. */
 static kin_status
 compile_half(maker *m, kin_lowered *lowered, kin_text *why)
 {
@@ -540,7 +540,7 @@ compile_halves(maker *m, maker *back, kin_halves *halves, launch_version *versio
     kin_lowered_deinit(&lowered);
     KIN_TRY(status);
     status = compile_half(m, &halves->forward, why);
-    if (status != KIN_OK && !(status == KIN_BREAK && m->self->meeting)) /* where numbers are only met there is no code */
+    if (status != KIN_OK && !(status == KIN_BREAK && m->self->meeting)) /* there is no code if numbers are only noted */
         return status;
     char *listing = version->listing;
     kin_compile_stats stats = version->stats;
@@ -564,7 +564,7 @@ make_both(maker *m, launch_version *version, kin_text *why)
         uint32_t number = m->capture->joint.results.at[i];
         uint32_t before = m->outs.len;
         KIN_TRY(place_fake(m, number));
-        if (m->outs.len > before) /* nobody but its views is handed out */
+        if (m->outs.len > before) /* only views of it are results */
             kin_aten_output(m->capture->graph, m->outs.at[before]);
     }
     KIN_TRY(look_for_unseen(m, m->capture->joint.ncalls, version, why));

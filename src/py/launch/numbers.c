@@ -64,7 +64,7 @@ has_room(kernel_launcher *self, uint32_t n)
     return self->open != NULL && self->fixed != NULL;
 }
 
-/* Does nothing but ints differ from what the version was made for? */
+/* Do only ints differ from the inputs that the version was made for? */
 static bool
 differs_in_ints(const launch_signature *s, PyObject *const *in)
 {
@@ -97,7 +97,7 @@ launch_numbers_learn(kernel_launcher *self, const kin_subgraph *subgraph, PyObje
         open_ints(self, &last->signature, in);
 }
 
-/* From now on there is code for each of its values; the version's is for the one that it was made with. */
+/* From now on each of its values has code of its own; the version's code is for the value that it was made with. */
 static void
 fix(kernel_launcher *self, launch_version *version, uint32_t i)
 {
@@ -107,7 +107,7 @@ fix(kernel_launcher *self, launch_version *version, uint32_t i)
     version->signature.nopen--;
 }
 
-/* Its number in the table follows from what it was made for: the numbers of the call may be others. */
+/* Its hash follows from the inputs that it was made for; the numbers of the present call may differ. */
 static void
 enter_again(kernel_launcher *self, launch_version *version, PyObject *const *in)
 {
@@ -121,7 +121,7 @@ enter_again(kernel_launcher *self, launch_version *version, PyObject *const *in)
 
 /* -- captures ----------------------------------------------------------------------------------------------------------- */
 
-/* Another number of the same kind, not as any literal is likely to be. */
+/* Another number of the same kind, which is unlikely to occur as a literal. */
 static PyObject *
 other_number(PyObject *number, uint32_t which)
 {
@@ -140,7 +140,7 @@ other_number(PyObject *number, uint32_t which)
             return other;
         Py_DECREF(other);
     }
-    return Py_NewRef(number); /* taken for a number of the program */
+    return Py_NewRef(number); /* treated as a constant of the program */
 }
 
 static void
@@ -151,7 +151,7 @@ forget(PyObject **numbers, uint32_t n)
     free(numbers);
 }
 
-/* The numbers that are open, as they are or as others; only: of these, all but that one as they are. */
+/* The open numbers, unchanged or replaced by others; only: replaces just that one. */
 static PyObject **
 numbers_of(const launch_signature *s, bool other, uint32_t only)
 {
@@ -179,7 +179,7 @@ typedef struct {
     PyObject **now;
 } numbered;
 
-/* Are all numbers that change from now to `other` found in the capture? */
+/* Does the capture contain all numbers that differ between now and `other`? */
 static bool
 shows(const numbered *x, PyObject **other, kin_capture *capture)
 {
@@ -192,7 +192,7 @@ shows(const numbered *x, PyObject **other, kin_capture *capture)
     return found;
 }
 
-/* Fixes those that something else than an operator's argument follows from. */
+/* Fixes numbers on which something other than an operator's argument depends. */
 static void
 fix_those_in_the_way(kernel_launcher *self, const numbered *x, kin_capture *capture)
 {

@@ -104,7 +104,7 @@ launch_describe_passes(const launch_version *version)
     return list;
 }
 
-/* Called after each pass; the list is dropped when something goes wrong. */
+/* Called after each pass; the list is dropped if something fails. */
 static void
 keep_text(void *arg, const kin_compilation *c, const kin_pass *pass)
 {
@@ -129,7 +129,7 @@ run_again(const launch_version *version)
         kin_pipeline_options options = {.lower = version->lower, .rewrite = version->rewrite, .frozen = version->frozen,
                                         .libraries = version->libraries, .watch = keep_text, .arg = &list, .plant = plant};
         kin_status status = kin_pipeline_run(graph, &options, &made, &why);
-        (void)status; /* however far it came */
+        (void)status; /* whatever it reached is reported */
         kin_compiled_deinit(&made);
     }
     kin_aten_free(graph);

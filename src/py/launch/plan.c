@@ -9,7 +9,7 @@
 #include "py/compat/signals.h"
 #include "py/launch/launch_priv.h"
 
-/* What an earlier plan has for the same subgraph; borrowed or NULL. */
+/* The launcher that an earlier plan has for the same subgraph; borrowed or NULL. */
 static kin_launcher *
 find_same(const kin_subgraphs *old, const kin_subgraph *subgraph, const kin_vids *in, const kin_vids *out)
 {
@@ -69,7 +69,7 @@ kin_launch_plan(kin_entry *v, const kin_launch_context *context)
     return KIN_OK;
 }
 
-/* Of the plan that is there; NULL: none of its subgraphs is for our kernels. */
+/* The context of the present plan; NULL: none of its subgraphs uses our kernels. */
 static const kin_launch_context *
 context_of(const kin_entry *v)
 {
@@ -87,10 +87,10 @@ kin_launch_settle(kin_entry *v)
         return;
     PyObject *type, *error, *traceback;
     PyErr_Fetch(&type, &error, &traceback);
-    kin_launch_context context = *now; /* the launcher may go with its subgraph */
+    kin_launch_context context = *now; /* the launcher may be freed with its subgraph */
     Py_XINCREF(context.name);
     v->replan = false;
-    if (kin_launch_plan(v, &context) != KIN_OK) /* without memory the old plan stays: what cannot be compiled runs step by step */
+    if (kin_launch_plan(v, &context) != KIN_OK) /* out of memory: the old plan stays, and what cannot be compiled runs step by step */
         PyErr_Clear();
     Py_XDECREF(context.name);
     PyErr_Restore(type, error, traceback);

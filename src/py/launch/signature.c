@@ -25,7 +25,7 @@ is_same_value(PyObject *a, PyObject *b)
 
 /* -- numbers ------------------------------------------------------------------------------------------------------ */
 
-/* Where dtypes end: a number beyond may be an error. */
+/* The limits of dtypes: a number beyond them may cause an error. */
 static uint32_t
 stretch_of(double magnitude)
 {
@@ -63,7 +63,7 @@ static kin_status
 describe_tensor(PyObject *tensor, launch_input *in, launch_signature *s)
 {
     kin_dtype dtype;
-    if (!kin_tensor_has_ordinary_data(tensor) || !kin_tensor_dtype(tensor, &dtype)) /* of whatever class */
+    if (!kin_tensor_has_ordinary_data(tensor) || !kin_tensor_dtype(tensor, &dtype)) /* whatever its class */
         return KIN_BREAK;
     int64_t dim = kin_tensor_dim(tensor);
     *in = (launch_input){.type = Py_TYPE(tensor), .keys = kin_tensor_keys(tensor), .dtype = (int32_t)dtype, .ndim = (int32_t)dim,

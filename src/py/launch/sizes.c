@@ -27,7 +27,7 @@ launch_sizes_family(kernel_launcher *self, bool backward)
     if (!launch_sizes_are_on(self))
         return NULL;
     if (*f == NULL)
-        *f = kin_family_new(false); /* without memory: code for these sizes */
+        *f = kin_family_new(false); /* out of memory: code for these sizes only */
     return *f;
 }
 
@@ -45,7 +45,7 @@ launch_sizes_deinit(launch_sizes *s)
 
 /* -- finding ------------------------------------------------------------------------------------------------------------ */
 
-/* Sizes come again: plans are of use. One without code is used by being found, so that sizes that were refused are not tried again and again. */
+/* Sizes repeat, so plans are useful. A version without code counts as used when it is found, so that refused sizes are not tried again and again. */
 static launch_version *
 take(kernel_launcher *self, launch_version *version)
 {
@@ -80,7 +80,7 @@ launch_sizes_find(kernel_launcher *self, PyObject *const *in, uint32_t n)
 
 /* -- places ------------------------------------------------------------------------------------------------------------- */
 
-/* Who has chosen a version may still hold it (py/replay/pending.c), so the place is kept. */
+/* A replay that has chosen the version may still hold it (py/replay/pending.c), so the place is kept. */
 void
 launch_sizes_leave(kernel_launcher *self, launch_version *version)
 {
@@ -113,7 +113,7 @@ launch_sizes_enter_again(kernel_launcher *self, launch_version *version, PyObjec
         kin_table_remove(t, version->hash, version->number);
         version->hash = launch_signature_hash(in, version->signature.n, self->open);
         if (kin_table_reserve(t, 1) == KIN_OK && kin_table_add(t, version->hash, version->number) != KIN_OK)
-            version->hash = 0; /* nobody finds it */
+            version->hash = 0; /* it is no longer found */
     }
 }
 
@@ -134,7 +134,7 @@ launch_sizes_enter(kernel_launcher *self, launch_signature *signature, PyObject 
 
 /* -- in the background ---------------------------------------------------------------------------------------------------- */
 
-/* Code for one kind of sizes is waited for, as it serves the next call; who comes with another kind each time has gone on without code so far, and can do so
+/* Code for one kind of sizes is waited for, because it serves the next call; a program that has another kind in each call has run without code so far, and can do so
  * a little longer. */
 bool
 launch_sizes_go_behind(const kernel_launcher *self)
@@ -191,7 +191,7 @@ launch_sizes_take_over(const kernel_launcher *self, launch_version *version)
 
 enum { MOST_TRIES = 12 };
 
-/* One dear run, as by another process, says little: what counts is the least, made dearer by each that is. */
+/* One expensive run, perhaps because of another process, says little: the lowest cost counts, raised by each run that costs more. */
 static void
 note_least(double *least, double ns)
 {
@@ -227,8 +227,8 @@ launch_sizes_lost(const kernel_launcher *self, double ns)
     return !s->ready || !is_settled(s) ? ns : s->theirs > s->ours ? (s->theirs - s->ours) / s->tried : 0;
 }
 
-/* What a call gains by code, in nanoseconds; the more, the longer no plan was made. Sizes and numbers that never come again, as those of a counter, ask for that
- * more and more seldom. */
+/* What a call gains from code, in nanoseconds; increased if no plan was made for long. Sizes and numbers that never repeat, as those of a counter, get this
+ * increase more and more rarely. */
 static double
 gain(const launch_sizes *s)
 {
@@ -248,7 +248,7 @@ launch_sizes_plan_pays(const kernel_launcher *self)
     const launch_sizes *s = &self->sizes;
     if (!s->ready)
         return false;
-    if (!is_settled(s) || (s->nmade + s->ncopied < KIN_TIER_PLANS_LEARN && launch_templates_want_more(self))) /* few are enough to know */
+    if (!is_settled(s) || (s->nmade + s->ncopied < KIN_TIER_PLANS_LEARN && launch_templates_want_more(self))) /* a few plans are enough to know */
         return true;
     double plan_ns = s->plan_ns > 0 ? s->plan_ns : KIN_TIER_GUESS_COMPILE_NS;
     double copy_ns = s->copy_ns * KIN_TIER_PLAN_WORTH / KIN_TIER_COPY_WORTH;
@@ -275,10 +275,10 @@ launch_sizes_note_training(kernel_launcher *self, const launch_version *version)
     s->ours += t->ours;
     s->theirs += t->theirs;
     s->tried++;
-    s->settled_training = clear || (s->tried >= KIN_TIER_AB_FEW && s->ours <= s->theirs); /* little is gained, but with every size */
+    s->settled_training = clear || (s->tried >= KIN_TIER_AB_FEW && s->ours <= s->theirs); /* the gain may be small, but every size has it */
 }
 
-/* Steps and code have been timed on one call. */
+/* Steps and code were both timed in one call. */
 void
 launch_sizes_note_trial(kernel_launcher *self, const launch_timing *t)
 {

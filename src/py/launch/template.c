@@ -20,7 +20,7 @@ struct launch_template {
 
 /* -- Python objects inside of a plan ----------------------------------------------------------------------------------------- */
 
-/* Objects of which there is one for each value. */
+/* Objects that are unique for each value. */
 static bool
 is_alone(PyObject *obj)
 {
@@ -72,7 +72,7 @@ walk_items(kin_walk *w, PyObject *obj)
     return kin_map_items(obj, walk_object, w);
 }
 
-/* What it is made of; where numbers are replaced what it becomes. New reference. */
+/* Walks the object; if numbers are replaced, returns the new object. New reference. */
 static PyObject *
 walk_object(void *arg, PyObject *obj)
 {
@@ -297,7 +297,7 @@ launch_templates_deinit(launch_templates *all)
     kin_vec_deinit(&all->at);
 }
 
-/* The number of the template with this structure, counted from 1; 0: without memory, or there are too many. */
+/* The number of the template with this structure, counted from 1; 0: out of memory, or there are too many. */
 static uint32_t
 template_of(launch_templates *all, kin_text *structure, uint32_t ninputs, uint32_t nnumbers)
 {
@@ -320,7 +320,7 @@ template_of(launch_templates *all, kin_text *structure, uint32_t ninputs, uint32
     return all->at.len;
 }
 
-/* What decided on all plans so far but sizes. */
+/* Everything but sizes that all plans so far depend on. */
 static uint64_t
 state_of(const kernel_launcher *self)
 {
@@ -375,7 +375,7 @@ launch_templates_known(const kernel_launcher *self)
     return is_any(&self->sizes.templates, kin_sizes_known);
 }
 
-/* A plan with that structure whose code is there; NULL: none. */
+/* A plan with that structure whose code exists; NULL: none. */
 static const launch_version *
 model_for(const kernel_launcher *self, uint32_t number, PyObject *const *in)
 {
@@ -426,7 +426,7 @@ launch_template_find(kernel_launcher *self, PyObject *const *in, uint32_t n, lau
     return copy->like > 0;
 }
 
-/* Making room may have taken the plan that was to be copied. */
+/* The plan that was to be copied may have been evicted to make room. */
 bool
 launch_template_make(kernel_launcher *self, launch_version *version, PyObject *const *in, launch_copy *copy)
 {
@@ -465,7 +465,7 @@ launch_template_is_right(const launch_version *version, const launch_version *ma
     bool right = made->code != NULL, same = false;
     if (right) {
         walk_code(&a, version->code);
-        walk_code(&b, made->code); /* what is stored, say, may be chosen in another way for these sizes: then there is nothing to compare */
+        walk_code(&b, made->code); /* the passes may decide differently for these sizes (what is stored, say); then the two cannot be compared */
         same = structures[0].len == structures[1].len && memcmp(structures[0].at, structures[1].at, structures[0].len) == 0;
     } else {
         kin_text_addf(why, "there is no plan for these sizes: %s", made->reason);
@@ -484,7 +484,7 @@ launch_template_is_right(const launch_version *version, const launch_version *ma
 
 /* -- ahead --------------------------------------------------------------------------------------------------------------------- */
 
-/* An input like this one with other sizes, or another int: new reference. Nobody reads what is in it. */
+/* An input like this one with other sizes, or another int: new reference. Its contents are never read. */
 static PyObject *
 input_like(PyObject *obj, bool open, const int64_t *numbers, uint32_t *next)
 {

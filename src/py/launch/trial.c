@@ -11,7 +11,7 @@
 
 /* -- failed runs ---------------------------------------------------------------------------------- */
 
-/* Adds the hints to the version's. False: there is nothing new, so compiling again would not help. */
+/* Adds the hints to those of the version. False: none is new, so compiling again would not help. */
 static bool
 learn(launch_version *version, const kin_capture_hints *hints)
 {
@@ -92,7 +92,7 @@ give_up_frozen(kernel_launcher *self, launch_version *version)
     version->abtest = (kin_abtest){0};
 }
 
-/* Slower than its steps: compiled and compared again after a time that is long compared with compiling. */
+/* Slower than its steps: it is compiled and compared again after a time that is long compared with compiling. */
 static void
 back_off(launch_version *version)
 {
@@ -100,7 +100,7 @@ back_off(launch_version *version)
     version->retry_at = ns > 0 ? kin_clock_ns() + ns : 0;
 }
 
-/* A forward that has to be done again in each step: for as long as with slower code. */
+/* A forward that has to be repeated in each step: retried after the same time as slower code. */
 static void
 give_up_twice(kernel_launcher *self, launch_version *version)
 {
@@ -134,7 +134,7 @@ launch_run_code(kernel_launcher *self, launch_version *version, PyObject *const 
 
 /* -- comparison ------------------------------------------------------------------------------------------------------ */
 
-/* Forward and backward, before their first launches (py/training/trial.c). False: they go. */
+/* Forward and backward, before their first launches (py/training/trial.c). False: they are dropped. */
 static bool
 try_training(kernel_launcher *self, launch_version *version, PyObject *const *in)
 {
@@ -168,7 +168,7 @@ static void
 note_time(kernel_launcher *self, launch_version *version, bool steps, double ns)
 {
     kin_abtest_end end = kin_abtest_note(&version->abtest, steps, ns, self->context.trials);
-    if (end != KIN_ABTEST_DROP || kin_profiler_on() || !launch_drop(version)) /* rows of a profiler take time, and kernels have others than steps */
+    if (end != KIN_ABTEST_DROP || kin_profiler_on() || !launch_drop(version)) /* profiler rows take time, and kernels have other rows than steps */
         return;
     back_off(version);
     snprintf(version->reason, sizeof version->reason, "compiled code was slower: %.1f us step by step, %.1f us compiled",
@@ -192,7 +192,7 @@ try_steps(kernel_launcher *self, launch_version *version, kin_entry *v, const ki
     launch_kept_free(kept);
     if (done == KIN_LAUNCH_DONE && version->abtest.ntheirs == 0 && !launch_gives_the_same(version->code, subgraph->nin, in, out)) {
         snprintf(version->reason, sizeof version->reason, "eager results differ from the captured layout or aliasing");
-        if (launch_drop(version)) /* else it is running, and the next comparison drops it */
+        if (launch_drop(version)) /* otherwise it is running, and the next comparison drops it */
             launch_say(self, version->reason);
         return done;
     }
@@ -218,7 +218,7 @@ try_launch(kernel_launcher *self, launch_version *version, PyObject *const *in, 
     return done;
 }
 
-/* How much longer the clock ran than this thread, since the two were read. */
+/* By how much wall-clock time exceeded this thread's processor time since both were read. */
 static double
 elsewhere(double clock, double thread)
 {
@@ -231,7 +231,7 @@ renewal_ns(const launch_version *version)
     return version->code == NULL || version->code->frozen == NULL ? 0 : launch_frozen_renewal_ns(version->code->frozen);
 }
 
-/* Runs the code for its time alone; packing weights, which is done once, is left out. False: it failed. */
+/* Runs the code only to time it; packing weights, which happens once, is not counted. False: it failed. */
 static bool
 time_code(kernel_launcher *self, launch_version *version, PyObject *const *in, uint32_t nout, double *ns)
 {
@@ -249,8 +249,8 @@ time_code(kernel_launcher *self, launch_version *version, PyObject *const *in, u
     return ok;
 }
 
-/* Both on one call, which gets the steps' results: code for all sizes is compared once, on whatever sizes come. The first run finds nothing in the
- * processor's caches; where it was far faster all the same, a second one would tell nothing. */
+/* Runs both in one call, which gets the steps' results: code for all sizes is compared once, with whatever sizes come. The first run finds nothing in the
+ * processor's caches; if it is much faster anyway, a second one would add nothing. */
 static kin_launch
 try_both(kernel_launcher *self, launch_version *version, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in, PyObject **out)
 {

@@ -48,7 +48,7 @@ call_helper(const char *name, PyObject *args)
     return result;
 }
 
-/* What the steps give in float64, where they can be run so: list, or NULL without exception. */
+/* The results of the steps in float64, if they can run in it: a list, or NULL without exception. */
 static PyObject *
 run_widened(kin_entry *v, const kin_subgraph *subgraph, PyObject *wide)
 {
@@ -76,14 +76,14 @@ release(side *s)
     Py_XDECREF(s->ours_written);
 }
 
-/* In words how they differ: new str, None where they do not, NULL with an exception. */
+/* How the results differ, as text: new str, None if they do not, NULL with an exception. */
 static PyObject *
 compare(kin_entry *v, const kin_subgraph *subgraph, const launch_code *code, const side *s, PyObject *const *in, PyObject *const *out)
 {
     PyObject *theirs = list_of(out, subgraph->nout), *written = list_written(code, in);
     PyObject *text = call_helper("compare", theirs == NULL || written == NULL ? NULL
                                                 : Py_BuildValue("(OOOOO)", theirs, s->ours, written, s->ours_written, Py_None));
-    if (text != NULL && text != Py_None && s->wide != Py_None) { /* who is right? */
+    if (text != NULL && text != Py_None && s->wide != Py_None) { /* which one is right? */
         PyObject *referee = run_widened(v, subgraph, s->wide);
         if (referee != NULL)
             Py_SETREF(text, call_helper("compare", Py_BuildValue("(OOOOO)", theirs, s->ours, written, s->ours_written, referee)));
@@ -108,7 +108,7 @@ refute(kernel_launcher *self, launch_version *version, PyObject *text)
         launch_say(self, version->reason);
 }
 
-/* The code has run, what it wrote is put back: the steps, then the comparison. */
+/* The code has run and what it wrote has been restored: runs the steps, then compares. */
 static kin_launch
 run_steps(kernel_launcher *self, launch_version *version, kin_entry *v, const kin_subgraph *subgraph, const side *s, PyObject *const *in,
           PyObject **out)

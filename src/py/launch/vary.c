@@ -68,7 +68,7 @@ keep(kernel_launcher *self, const kin_entry *v, const kin_subgraph *subgraph, co
     return KIN_OK;
 }
 
-/* Notes which calls are shape-invariant; the others are left out of the subgraph if they are the smaller part. */
+/* Notes which calls are shape-invariant; the others are excluded from the subgraph if they are the smaller part. */
 static kin_status
 part(const kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, const kin_capture *capture)
 {

@@ -8,7 +8,7 @@
 #include "py/aten/tensor.h"
 #include "py/launch/launch_priv.h"
 
-/* Of the process; Python's lock guards it. */
+/* Totals of the process, guarded by the GIL. */
 static kin_compile_account account;
 
 static double made; /* nanoseconds spent on compiling so far */
@@ -31,7 +31,7 @@ bytes_of(PyObject *tensor)
     return n;
 }
 
-/* Bytes of parameters: they are packed for each kind of inputs anew. */
+/* Bytes of parameters, which are packed again for each kind of inputs. */
 static double
 parameter_bytes(const kernel_launcher *self, const kin_subgraph *subgraph, PyObject *const *in)
 {
@@ -51,7 +51,7 @@ input_bytes(const kin_subgraph *subgraph, PyObject *const *in)
     return bytes;
 }
 
-/* What the last compilation took; 0: there was none. */
+/* The time of the last compilation; 0: there was none. */
 static double
 last_compile_ns(const kernel_launcher *self)
 {
@@ -70,7 +70,7 @@ take_time(kernel_launcher *self)
     return ns;
 }
 
-/* Until there is code for all sizes, all of them are one kind, whose code is to pay. */
+/* Until code for all sizes exists, all sizes count as one kind, whose code must pay for itself. */
 enum { ANY_SIZES = 1 };
 
 static bool
@@ -123,7 +123,7 @@ evict(kernel_launcher *self, launch_version *version)
     return true;
 }
 
-/* Evicts the least recently used code while there is too much of it. Where sizes vary, those that cannot be compiled are many, too, and make room as well.
+/* Evicts the least recently used code while there is too much of it. If sizes vary, versions that cannot be compiled are numerous too, and are evicted as well.
  * False: all of it is running. */
 static bool
 make_room(kernel_launcher *self)
@@ -150,7 +150,7 @@ make_room(kernel_launcher *self)
     }
 }
 
-/* Do most calls stay on the recorded trace? Where they leave it in the middle, later subgraphs are seldom reached, and each of them costs
+/* Do most calls stay on the recorded trace? If they leave it in the middle, later subgraphs are rarely reached, and each of them costs
  * a compilation. */
 static bool
 is_usual_way(const kin_entry *v)
@@ -158,7 +158,7 @@ is_usual_way(const kin_entry *v)
     return v->trace.nbreaks == 0 || v->hits > v->exits;
 }
 
-/* Are tensors of the call as those of the recorded one? */
+/* Are the tensors of this call like those of the recorded one? */
 static bool
 is_as_recorded(const kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in)
 {
@@ -174,7 +174,7 @@ is_as_recorded(const kin_entry *v, const kin_subgraph *subgraph, PyObject *const
     return same;
 }
 
-/* The first sizes are only looked at: code that is made for the next ones leaves open what differs. */
+/* The first sizes are only noted: code for the next ones leaves open what differs. */
 static bool
 meets_second(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in)
 {
@@ -184,7 +184,7 @@ meets_second(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, 
     return met;
 }
 
-/* Were there so many kinds of inputs that the passes run for no further one? */
+/* Were there so many kinds of inputs that the passes no longer run for new ones? */
 static bool
 had_enough(kernel_launcher *self)
 {
@@ -209,7 +209,7 @@ launch_is_worth(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgrap
 {
     if (launch_sizes_wait(self))
         return not_yet(self, "code for all sizes is still being compiled in the background");
-    if (launch_sizes_copy_pays(self) && launch_template_find(self, in, subgraph->nin, copy)) /* next to nothing, but for small subgraphs */
+    if (launch_sizes_copy_pays(self) && launch_template_find(self, in, subgraph->nin, copy)) /* costs next to nothing, except for small subgraphs */
         return make_room(self);
     if (had_enough(self))
         return false;
@@ -276,14 +276,14 @@ has_size(const kin_trace *t, uint32_t first, uint32_t last)
     return false;
 }
 
-/* Does the path go on from this part of it because a test did not pass? What lies behind may never be met again. */
+/* Does the path continue from this part because a check failed? What follows may never be reached again. */
 static bool
 is_chosen_by_data(const kin_trace *t, const kin_path *path, uint32_t part, uint32_t subgraph)
 {
     return path->at[part].last < subgraph && part + 1 < path->len && t->steps.at[path->at[part].last].kind == KIN_STEP_CHECK;
 }
 
-/* Of the path to the subgraph and of itself: is one of its parts like that? */
+/* Is that true of any part of the path to the subgraph, or of the subgraph itself? */
 static bool
 is_on_the_way(const kin_entry *v, const kin_subgraph *subgraph, bool (*is_such)(const kin_trace *, const kin_path *, uint32_t part, uint32_t subgraph))
 {
