@@ -271,21 +271,27 @@ def _scores(query, key, is_causal, mask, scale):
     return scores
 
 
+def _softmax(scores, mask):
+    """(weights, largest score of each row, sum that its weights were divided by). Not by way of the logarithm of that sum, as the operator's backward goes: it is
+    rounded by as much as large scores are, and where one weight is nearly 1, gradients of scores are what two equal sums leave."""
+    most = _aten.amax.default(scores, [-1], True)
+    if mask is not None:  # a row that sees nothing gives zeros, and 0 in place of the logarithm
+        most = _aten.where.ScalarSelf(_aten.eq.Scalar(most, -math.inf), 0.0, most)
+    shares = _aten.exp.default(_aten.sub.Tensor(scores, most))
+    total = _aten.sum.dim_IntList(shares, [-1], True)
+    if mask is not None:
+        total = _aten.where.ScalarSelf(_aten.eq.Scalar(total, 0), 1.0, total)
+    return _aten.div.Tensor(shares, total), most, total
+
+
 def _flash_attention(query, key, value, dropout_p=0.0, is_causal=False, *, attn_mask=None, scale=None):
     """Only where gradients are wanted; without them there is a kernel for all of it."""
     wanted = query.requires_grad or key.requires_grad or value.requires_grad
     if not wanted or not _is_short_attention(query, key, value, dropout_p, attn_mask):
         return NotImplemented
-    scores = _scores(query, key, is_causal, attn_mask, scale)
-    most = _aten.amax.default(scores, [-1], True)
-    if attn_mask is not None:  # a row that sees nothing gives zeros, and 0 in place of the logarithm
-        most = _aten.where.ScalarSelf(_aten.eq.Scalar(most, -math.inf), 0.0, most)
-    total = _aten.sum.dim_IntList(_aten.exp.default(_aten.sub.Tensor(scores, most)), [-1], True)
-    if attn_mask is not None:
-        total = _aten.where.ScalarSelf(_aten.eq.Scalar(total, 0), 1.0, total)
+    weights, most, total = _softmax(_scores(query, key, is_causal, attn_mask, scale), attn_mask)
     logsum = _aten.squeeze.dim(_aten.add.Tensor(most, _aten.log.default(total)), 3)
     logsum = _aten.transpose.int(_aten.clone.default(_aten.transpose.int(logsum, 1, 2), memory_format=torch.contiguous_format), 1, 2)
-    weights = _aten.exp.default(_aten.sub.Tensor(scores, _aten.unsqueeze.default(logsum, 3)))
     out = _aten.bmm.default(_by_heads(weights), _by_heads(value))
     return _from_heads(out, query.shape[0], _lies_by_heads(query)), logsum
 
@@ -294,8 +300,7 @@ def _flash_attention_backward(grad, query, key, value, out, logsum, dropout_p, i
     if not _is_short_attention(query, key, value, dropout_p, attn_mask) or grad.dtype != query.dtype:
         return NotImplemented
     batch, heads, rows, depth = query.shape
-    scores = _scores(query, key, is_causal, attn_mask, scale)
-    weights = _aten.exp.default(_aten.sub.Tensor(scores, _aten.unsqueeze.default(logsum, 3)))
+    weights, _, _ = _softmax(_scores(query, key, is_causal, attn_mask, scale), attn_mask)  # those of the forward
     flat, back = _by_heads(weights), _by_heads(grad)
     dvalue = _aten.bmm.default(_aten.transpose.int(flat, 1, 2), back)
     dweights = _aten.bmm.default(back, _aten.transpose.int(_by_heads(value), 1, 2))

@@ -49,3 +49,32 @@ def test_long_attention_stays_an_operator():
     (expected,) = torch.autograd.grad((F.scaled_dot_product_attention(q, q, q) * 2).sin().sum(), q)
     torch.testing.assert_close(given, expected, rtol=1e-4, atol=1e-5)
     assert kintsugi.stats(compiled)["kernels"][0]["library_calls"] == 2
+
+
+@pytest.mark.parametrize("shape", [(2, 4, 16, 16), (2, 2, 24, 16), (1, 4, 32, 32)])
+@pytest.mark.parametrize("causal", [False, True])
+def test_gradients_of_large_scores_are_as_near_to_float64_as_those_of_a_softmax(shape, causal):
+    def attend(q, k, v):
+        return F.scaled_dot_product_attention(q, k, v, is_causal=causal)
+
+    def by_hand(q, k, v):
+        scores = q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5
+        if causal:
+            scores = scores.masked_fill(~torch.ones(scores.shape[-2:], dtype=torch.bool).tril(), float("-inf"))
+        return scores.softmax(-1) @ v
+
+    def gradients(fn, inputs, back):
+        inputs = [x.clone().requires_grad_() for x in inputs]
+        return torch.autograd.grad(fn(*inputs), inputs, back)
+
+    compiled, ours, theirs = kintsugi.compile(attend), [0.0] * 3, [0.0] * 3
+    for _ in range(3):  # until it is launched
+        gradients(compiled, [torch.randn(shape)] * 3, torch.randn(shape))
+    for seed in range(8):
+        torch.manual_seed(seed)
+        inputs, back = [torch.randn(shape) * 6, torch.randn(shape) * 6, torch.randn(shape)], torch.randn(shape)
+        exact = gradients(by_hand, [x.double() for x in inputs], back.double())
+        for fn, far in ((compiled, ours), (by_hand, theirs)):
+            for i, (a, b) in enumerate(zip(gradients(fn, inputs, back), exact, strict=True)):
+                far[i] = max(far[i], float((a - b).abs().max() / b.abs().max()))
+    assert all(a < 3 * b for a, b in zip(ours, theirs, strict=True)), (ours, theirs)
