@@ -55,7 +55,7 @@ def _attend(q, k, v, hidden):
     if hidden is None:
         return flash(q, k, v)[0]
     zero = _aten.full.default([], 0.0, dtype=q.dtype, device=q.device)
-    out = flash(q, k, v, attn_mask=_aten.where.ScalarSelf(hidden, -math.inf, zero))[0]
+    out = flash(q, k, v, attn_mask=_aten.where.self(hidden, _aten.full.default([], -math.inf, dtype=q.dtype, device=q.device), zero))[0]
     # Rows that see nothing: the operators divide 0 by 0 there, attention gives zeros.
     return _aten.masked_fill.Scalar(out, _aten.all.dim(hidden, -1, True), math.nan)
 

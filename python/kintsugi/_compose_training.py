@@ -15,6 +15,11 @@ _aten = torch.ops.aten
 _WIDE = (torch.float32, torch.float64)
 
 
+def _where(condition, value, other):
+    """As the overload that takes a number: what that gives, only PyTorch's meta kernel knows, whose first call imports sympy (half a second)."""
+    return _aten.where.self(condition, _like(other, value), other)
+
+
 def _are_wide(*tensors):
     """Half precision is summed in float inside of the operators; there the operators stay."""
     return all(t is None or t.dtype in _WIDE for t in tensors)
@@ -133,7 +138,7 @@ def _native_layer_norm_backward(grad, x, normalized_shape, mean, rstd, weight, b
 
 
 def _threshold_backward(grad, x, threshold):
-    return _aten.where.ScalarSelf(_aten.le.Scalar(x, threshold), 0, grad) if grad.dtype == x.dtype else NotImplemented
+    return _where(_aten.le.Scalar(x, threshold), 0, grad) if grad.dtype == x.dtype else NotImplemented
 
 
 def _tanh_backward(grad, out):
@@ -179,7 +184,7 @@ def _hardtanh_backward(grad, x, low, high):
     if not _are_wide(grad, x):
         return NotImplemented
     outside = _aten.logical_or.default(_aten.le.Scalar(x, low), _aten.ge.Scalar(x, high))
-    return _aten.where.ScalarSelf(outside, 0, grad)
+    return _where(outside, 0, grad)
 
 
 # -- softmax and losses ----------------------------------------------------------------------------------------------
@@ -208,7 +213,7 @@ def _nll_loss_backward(grad, x, target, weight, reduction, ignore_index, total_w
     part = _aten.neg.default(_aten.div.Tensor(grad, total_weight) if reduction == 1 else grad)
     part = _aten.unsqueeze.default(part, 1) if reduction == 0 else part
     part = part if weight is None else _aten.mul.Tensor(weight, part)
-    return _aten.where.ScalarOther(hit, _aten.expand.default(part, list(x.shape)), 0)
+    return _aten.where.self(hit, _aten.expand.default(part, list(x.shape)), _like(part, 0))
 
 
 def _mse_loss_backward(grad, x, target, reduction):
@@ -267,7 +272,7 @@ def _scores(query, key, is_causal, mask, scale):
     if is_causal:
         row = _aten.unsqueeze.default(_aten.arange.default(rows, device=query.device), 1)
         later = _aten.gt.Tensor(_aten.arange.default(columns, device=query.device), row)
-        scores = _aten.where.ScalarSelf(later, -math.inf, scores)
+        scores = _where(later, -math.inf, scores)
     return scores
 
 
@@ -276,11 +281,11 @@ def _softmax(scores, mask):
     rounded by as much as large scores are, and where one weight is nearly 1, gradients of scores are what two equal sums leave."""
     most = _aten.amax.default(scores, [-1], True)
     if mask is not None:  # a row that sees nothing gives zeros, and 0 in place of the logarithm
-        most = _aten.where.ScalarSelf(_aten.eq.Scalar(most, -math.inf), 0.0, most)
+        most = _where(_aten.eq.Scalar(most, -math.inf), 0.0, most)
     shares = _aten.exp.default(_aten.sub.Tensor(scores, most))
     total = _aten.sum.dim_IntList(shares, [-1], True)
     if mask is not None:
-        total = _aten.where.ScalarSelf(_aten.eq.Scalar(total, 0), 1.0, total)
+        total = _where(_aten.eq.Scalar(total, 0), 1.0, total)
     return _aten.div.Tensor(shares, total), most, total
 
 

@@ -1,0 +1,37 @@
+"""What the first compiled step of a process costs beside compiling: PyTorch's meta kernels in Python import sympy when they are first called, half a second or more, so
+what the operators of common layers give is known without."""
+import os
+import subprocess
+import sys
+
+import pytest
+
+PROGRAM = """
+import sys
+import torch
+import torch.nn.functional as F
+from torch import nn
+import kintsugi
+from kintsugi._api import engine_of
+from kintsugi import _kintsugi as engine
+
+MODELS = {
+    "classifier": (nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.LayerNorm(16), nn.Dropout(0.1), nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 4)),
+                   torch.randn(4, 8), lambda y: F.cross_entropy(y, torch.tensor([0, 1, 2, 3]))),
+    "likelihood": (nn.Sequential(nn.Linear(8, 16), nn.SiLU(), nn.LeakyReLU(0.1), nn.LayerNorm(16), nn.Linear(16, 4), nn.LogSoftmax(-1)),
+                   torch.randn(6, 8), lambda y: F.nll_loss(y, torch.tensor([0, 1, 2, 3, 0, -100])))}
+model, x, loss = MODELS[sys.argv[1]]
+engine.set_option("trials", 0)
+step = kintsugi.compile(lambda x: loss(model(x)))
+for _ in range(4):
+    step(x).backward()
+print(any(v["runs"] > 0 for entry in engine_of(step).entries() for s in engine.kernels(entry) for v in s["versions"]),
+      [name for name in ("sympy", "torch._dynamo") if name in sys.modules])
+"""
+
+
+@pytest.mark.parametrize("model", ["classifier", "likelihood"])
+def test_a_first_step_imports_neither_sympy_nor_dynamo(model):
+    done = subprocess.run([sys.executable, "-c", PROGRAM, model], capture_output=True, text=True, timeout=300, check=False,
+                          env=os.environ | {"OMP_NUM_THREADS": "1", "KINTSUGI_KERNELS": "1"})
+    assert done.stdout.split("\n")[0] == "True []", done.stdout + done.stderr[-2000:]
