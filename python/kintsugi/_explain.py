@@ -80,7 +80,7 @@ class ExplainOutput:
             for cause in causes.of_dump(dump):
                 found.setdefault((cause.why, cause.filename, cause.line), cause)
         for cause in found.values():
-            cause.patch = fixes.fit(cause)
+            fixes.fit_into(cause)
         return list(found.values())
 
     def summary(self):

@@ -175,3 +175,26 @@ def test_a_baseline_names_no_folders(check, tmp_path):
     check(PROGRAM.replace("    return y.sum(0)", "    if y.sum() > 5:\n        y = y + 1\n    return y.sum(0)"), "--update")
     text = (tmp_path / "baseline.json").read_text()
     assert str(tmp_path) not in text and json.loads(text)["functions"]["forward"]["causes"][0]["path"] == "script.py"
+
+
+def test_calls_for_results_add_nothing_to_the_counters(monkeypatch, kintsugi_clean):
+    """What state was put back to decides which way they go, and so which further graphs get code."""
+    import torch
+
+    from kintsugi.diagnose import baseline, observe
+
+    def f(x):
+        return x.sin() * 2 if x.dtype == torch.float32 else x.cos().exp() + 1
+    with observe.Session() as session:
+        compiled = kintsugi_clean.compile(f, options={"warm": True, "kernels": True})
+        for _ in range(3):
+            compiled(torch.ones(8))
+    found, = session.functions
+
+    def further(observed, dumps):
+        for _ in range(3):
+            observed.compiled(torch.ones(8, dtype=torch.float64))
+    without = baseline.describe(found, results=False)["counters"]
+    monkeypatch.setattr(baseline, "_results", further)
+    assert baseline.describe(found)["counters"] == without and without["kernels"] > 0
+    assert baseline.describe(found)["counters"]["kernels"] > without["kernels"]  # the further calls did make some

@@ -108,6 +108,7 @@ def test_an_item_that_an_effect_depends_on_gets_no_patch(tmp_path):
 
 @pytest.mark.parametrize("code, told", [
     ("    for _ in range(3):\n        x = x * 2\n        if x.max() > 3:\n            break", "full number of steps"),
+    ("    for _ in range(3):\n        x = x * 2\n        if x.max() > 3:\n            return x", "full number of steps"),
     ("    while x.sum() < 9:\n        x = x * 2", "fixed number of steps"),
     ("    g = torch.sin if x.sum() > 0 else torch.cos\n    x = g(x)", "not between objects"),
     ("    if x.sum() > 0:\n        x.add_(1)", "")])
@@ -118,6 +119,34 @@ def test_advice_where_no_patch_fits(tmp_path, code, told):
     assert fixes.fit(cause) is None
     advice = fixes.advise(cause)
     assert told in advice and bool(advice) == bool(told)
+
+
+@pytest.mark.parametrize("code, told", [("    x = x * {0: 1.0, 1: 2.0}[int(y.max() > 0)]", "index it with the tensor"), ("    x = x * y.max().item()", "")])
+def test_a_number_that_chooses(tmp_path, code, told):
+    path, _ = _fit(tmp_path, "TENSOR_TO_NUMBER", code)
+    line = next(i for i, text in enumerate(path.read_text().splitlines(), 1) if "y.max()" in text)
+    cause = causes.Cause("break", "", why="TENSOR_TO_NUMBER", filename=str(path), line=line, user=(str(path), line, "f"))
+    assert told in fixes.advise(cause) and bool(fixes.advise(cause)) == bool(told)
+
+
+@pytest.mark.parametrize("given, fits", [("x", True), ("self.state[0]", True), ("{'a': x}", False), ("[x, y]", False), ("(x, 1)", False), ("make(x)", False)])
+def test_only_a_tensor_alone_is_cloned_in_place_of_deepcopy(tmp_path, given, fits):
+    assert (_fit(tmp_path, "TENSOR_DEEPCOPY", f"    x = copy.deepcopy({given})  # n > 0")[1] is not None) is fits
+
+
+def test_explain_tells_the_advice_that_fits():
+    import torch
+
+    import kintsugi
+
+    def halve(x):
+        for _ in range(3):
+            x = x * 0.5
+            if x.norm() < 0.1:
+                return x
+        return x
+    cause, = kintsugi.explain(halve)(torch.ones(4)).causes
+    assert "full number of steps" in cause.fix and cause.hints == []
 
 
 def test_lines_of_libraries_are_not_changed(tmp_path):

@@ -7,7 +7,8 @@ A script is run and measured, as by `kintsugi explain`. A file or folder is read
 import os
 import sys
 
-from . import add_target
+from .._errors import CommandError
+from . import MODULE, add_target
 
 
 def add(commands):
@@ -31,6 +32,8 @@ def run(options):
         if os.path.exists(target) and not target.endswith(".py"):
             text = page.of_log(title, read.read(target))
         else:
+            if not target.endswith(".py") and ":" not in target and not target.startswith(MODULE):
+                raise CommandError(f"no such file or folder: {target!r}")
             earlier = compare.read(options.against) if options.against else None
             status, diagnoses = explain.explain(target, options.args, inputs=options.inputs, measure=not options.no_measure, repeat=options.repeat,
                                                 kernels=True)

@@ -70,10 +70,7 @@ def diagnose(observed, *, measure=True, repeat=False, progress=lambda text: None
         price.say_why(found, verdict)
     for cause in found:
         if cause.kind == "break":
-            cause.patch = fixes.fit(cause)
-            advice = "" if cause.patch else fixes.advise(cause)
-            if advice:  # what the reason says in general does not fit the code then
-                cause.fix, cause.hints = advice, []
+            fixes.fit_into(cause)
     parts, limits = _kernels_of(observed, verdict) if kernels else ([], None)
     shown = next((row["recording"] for row in parts if row["us"]), max(0, len(dumps) - 1))
     found.sort(key=lambda cause: (-(cause.price_us or 0.0) if cause.kind != "recompile" else 0.0, _ORDER.index(cause.kind), cause.line))

@@ -98,8 +98,10 @@ def describe(observed, results=True):
     entries = sorted(compiled.entries(), key=lambda entry: entry.number)
     dumps = [engine.dump(entry) for entry in entries]
     stats = compiled.stats()
-    results = _results(observed, dumps) if results else None  # a last call: by now code is made of every graph of a function that was called once
-    rows = _kernels.rows(engine, compiled)
+    rows = _kernels.rows(engine, compiled) if stats["replays"] else None
+    results = _results(observed, dumps) if results else None
+    if rows is None:  # it was called once: the further calls for its results have made the code of its graphs. Of others they may run what the program does not
+        rows = _kernels.rows(engine, compiled)
     made = {}  # by part of a graph: the rows of its versions
     for row in rows:
         made.setdefault((row["recording"], row["graph"], row["part"]), []).append(row)

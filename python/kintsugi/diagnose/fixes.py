@@ -36,6 +36,14 @@ class Patch:
         return dataclasses.asdict(self) | {"diff": self.diff()}
 
 
+def fit_into(cause):
+    """Gives a break its patch, or else the advice that fits the code."""
+    cause.patch = fit(cause)
+    advice = "" if cause.patch else advise(cause)
+    if advice:  # what the reason says in general does not fit the code then
+        cause.fix, cause.hints = advice, []
+
+
 def fit(cause):
     """A Patch for the user's line of a break, or None."""
     rule = _RULES.get(cause.why)
@@ -269,10 +277,19 @@ def advise(cause):
     if isinstance(found, ast.IfExp):
         return "choose between tensors, not between objects: compute both and take one with `torch.where`"
     last = found.body[-1] if found is not None else None
-    if isinstance(last, (ast.Break, ast.Continue)):
+    loops = any(any(found is inner for inner in ast.walk(loop)) for loop in place.nodes(ast.For, ast.While)) if found is not None else False
+    if isinstance(last, (ast.Break, ast.Continue)) or loops and isinstance(last, ast.Return):
         return ("compile what the loop does in one step, and leave the loop to Python; or go on for the full number of steps and leave finished items as they are: "
                 "`done = done | c; x = torch.where(done, x, step(x))`")
+    if cause.why in ("TENSOR_ITEM", "TENSOR_TO_NUMBER") and _chooses(place):
+        return "make a tensor of the values to choose from, and index it with the tensor: `torch.tensor([1.0, 2.0])[i]`, without the conversion to a number"
     return ""
+
+
+def _chooses(place):
+    """Does the number choose an item of a container: `table[int(t)]`?"""
+    return any(isinstance(node, ast.Subscript) and any(_name_of(call) in ("int", "bool") or _name_of(call).endswith(".item") for call in ast.walk(node.slice)
+                                                       if isinstance(call, ast.Call)) for node in ast.walk(place.statement()))
 
 
 def advise_effect(name):
@@ -563,6 +580,8 @@ def _assert(place):
 
 def _deepcopy(place):
     call = _calls(place, lambda node: _name_of(node).endswith("deepcopy") and len(node.args) == 1)
+    if not isinstance(call.args[0], (ast.Name, ast.Attribute, ast.Subscript)):
+        raise ValueError("not a tensor alone")
     return place.replace_expression(call, f"{(given := ast.unparse(call.args[0]))}.detach().clone().requires_grad_({given}.requires_grad)", "for a tensor; modules are copied outside of the function")
 
 
