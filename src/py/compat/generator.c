@@ -25,6 +25,12 @@ kin_generator_frame(PyObject *gen)
 #endif
 }
 
+bool
+kin_generator_has_ended(PyObject *gen)
+{
+    return PyGen_CheckExact(gen) && ((PyGenObject *)gen)->gi_frame_state >= FRAME_COMPLETED;
+}
+
 /* Is it new, or suspended at a yield? */
 static bool
 is_waiting(const PyGenObject *gen)

@@ -11,6 +11,8 @@ struct _PyInterpreterFrame;
 
 /* The frame inside the generator; NULL: it is none. */
 struct _PyInterpreterFrame *kin_generator_frame(PyObject *gen);
+/* Has it run to its end? Then what its frame held is gone, and nothing of the frame may be read. */
+bool kin_generator_has_ended(PyObject *gen);
 
 /* Makes `gen`, which is new or suspended, a generator of `code` suspended at the yield at byte offset `offset`, with
  * `values` (borrowed, NULL allowed) as localsplus and stack. */

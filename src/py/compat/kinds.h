@@ -53,4 +53,11 @@ kin_utf8(PyObject *text)
     return chars != NULL ? chars : "?";
 }
 
+/* Too many values to unpack: do the words of the error say how many there were? */
+#if PY_VERSION_HEX >= 0x030E0000
+enum { kin_counts_what_is_unpacked = 1 };
+#else
+enum { kin_counts_what_is_unpacked = 0 };
+#endif
+
 #endif

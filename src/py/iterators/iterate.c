@@ -207,7 +207,7 @@ rec_finish_iter(rec *r, rec_frame *f, bool exhausted, PyObject *const *stack)
 
 /* -- unpacking ----------------------------------------------------------------------------------------------------------------- */
 
-/* The elements of what is unpacked into `n` names, or into `least` of them and a starred one. False: stopped. */
+/* The elements of what is unpacked into `n` names, or into `least` of them and a starred one. False: not known, or stopped. */
 static bool
 unpacked_items(rec *r, kin_vid vid, int least, bool starred, kin_vid *local, uint32_t *count)
 {
@@ -232,7 +232,6 @@ unpacked_items(rec *r, kin_vid vid, int least, bool starred, kin_vid *local, uin
             rec_step(r, KIN_STEP_NEXT, KIN_STEP_MUTATES, &vid, 1);
         r->skip_expected = tensor;
     } else if ((!made_here || n < least || n > 250 || !rec_step_items(r, vid, n, local))) {
-        rec_stop(r, "unpacking an iterable whose items are not known");
         return false;
     } else {
         *count = (uint32_t)n;
@@ -321,6 +320,35 @@ unpack_tuple_of(rec *r, kin_vid vid, int before, int after)
     return true;
 }
 
+static kin_vid
+number(rec *r, int n)
+{
+    PyObject *obj = PyLong_FromLong(n);
+    kin_vid vid = rec_const(r, obj);
+    Py_XDECREF(obj);
+    return vid;
+}
+
+/* Anything else is unpacked as the instruction does it, and ends the graph: what it asks may run Python code. */
+static bool
+unpack_step(rec *r, kin_vid vid, int before, int after)
+{
+    if (O(r, vid) == NULL || r->region != NULL)
+        return false;
+    kin_vid args[3] = {vid, number(r, before), number(r, after)}, items[256];
+    int row = PyGen_CheckExact(O(r, vid)) ? rec_iter_row(r, vid) : -1, n = before + (after < 0 ? 0 : 1 + after);
+    kin_vid all = rec_step_out(r, KIN_STEP_UNPACK, KIN_STEP_OPAQUE | KIN_STEP_EFFECT, args, 3);
+    rec_break(r, r->t->vals.at[all].step, row >= 0 ? row : KIN_ROW_OPAQUE_CALLABLE);
+    for (int i = 0; i < n; i++) /* before the epoch ends: nothing may leave in the middle of the instruction */
+        items[i] = rec_item_of_copy(r, all, PyLong_FromLong(i));
+    rec_forget_contents(r);
+    r->skip_expected = true;
+    rec_drop(r, 1);
+    for (int i = n; i-- > 0;)
+        rec_push(r, items[i]);
+    return true;
+}
+
 static void
 unpack(rec *r, int before, int after)
 {
@@ -329,10 +357,13 @@ unpack(rec *r, int before, int after)
     int least = before + (after > 0 ? after : 0);
     if (least > 250)
         rec_stop(r, "unpacking too many values");
-    else if (!rec_consume_unpack(r, vid, before, after) && !rec_consume_unpacking(r, vid, before, after) &&
-             !rec_consume_unpack_lazy(r, vid, before, after) && !unpack_tuple_of(r, vid, before, after) &&
-             unpacked_items(r, vid, least, after >= 0, local, &count))
+    else if (rec_consume_unpack(r, vid, before, after) || rec_consume_unpacking(r, vid, before, after) ||
+             rec_consume_unpack_lazy(r, vid, before, after) || unpack_tuple_of(r, vid, before, after))
+        return;
+    else if (unpacked_items(r, vid, least, after >= 0, local, &count))
         rec_push_unpacked(r, local, count, before, after);
+    else if (!r->stopped && !unpack_step(r, vid, before, after))
+        rec_stop(r, "unpacking an iterable whose items are not known");
 }
 
 void

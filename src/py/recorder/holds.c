@@ -99,6 +99,8 @@ is_tensor_or_cell(PyObject *obj)
 static bool
 frame_has_tensor(PyObject *gen)
 {
+    if (kin_generator_has_ended(gen))
+        return false;
     struct _PyInterpreterFrame *frame = kin_generator_frame(gen);
     PyObject *inner = PyObject_GetAttrString(gen, "gi_yieldfrom"), *code = PyObject_GetAttrString(gen, "gi_code");
     bool found = frame == NULL || inner != Py_None || code == NULL;

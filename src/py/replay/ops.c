@@ -333,6 +333,7 @@ static const op_row op_table[KIN_STEP__COUNT] = {
     [KIN_STEP_ENUMERATE_AT] = {kin_op_enumerate_at, 2},
     [KIN_STEP_UPDATE_WRAPPER] = {kin_op_update_wrapper, 3},
     [KIN_STEP_USE_UP] = {kin_op_use_up, 1},
+    [KIN_STEP_UNPACK] = {kin_op_unpack, 3},
     [KIN_STEP_CELL_SET] = {kin_op_cell_set, 1},
     [KIN_STEP_CELL_GET] = {kin_op_cell_get, 1},
     [KIN_STEP_LIST_APPEND] = {kin_op_list_append, 2},

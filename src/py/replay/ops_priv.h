@@ -54,6 +54,9 @@ PyObject *kin_op_enumerate_at(const kin_op_args *o);
 PyObject *kin_op_use_up(const kin_op_args *o);
 PyObject *kin_op_update_wrapper(const kin_op_args *o);
 
+/* ops_unpack.c */
+PyObject *kin_op_unpack(const kin_op_args *o);
+
 /* ops_state.c */
 PyObject *kin_op_global_set(const kin_op_args *o);
 PyObject *kin_op_import(const kin_op_args *o);
