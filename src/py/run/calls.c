@@ -380,7 +380,8 @@ launch_say_packing(const launch_program *lp, uint32_t i, kin_text *out)
         kin_text_addf(out, " panels %d %lld %zu\n", c->transposed, (long long)c->groups,
                       c->transposed ? kin_transposed_panels_len(&k) : kin_convolution_panels_len(&k));
     } else if (c->kind == KIN_LIBRARY_CONV) {
-        kin_text_add(out, " reordered for"); /* the input's sizes are a hint: oneDNN takes weights as they were reordered for others */
+        kin_text_add(out, " reordered for"); /* the input's sizes as well: with weights reordered for others oneDNN reorders them in each call */
+        say_numbers(x->sizes, x->ndim, out);
         say_numbers(c->stride, 3, out);
         say_numbers(c->padding, 3, out);
         say_numbers(c->dilation, 3, out);
