@@ -59,6 +59,60 @@ def test_what_is_faster_is_replayed(paced):
     assert stats["replays"] > 170 and stats["variants"][0]["ratio"] < 0.5
 
 
+def numbers_of_elements(x):
+    total = 0.0
+    for i in range(100):
+        total += x[i % 3].item()
+    return x + total
+
+
+def a_dict_that_changes(x):
+    found = {}
+    for i in range(100):
+        found[i] = i
+    for i in range(0, 100, 2):
+        del found[i]
+    return x + len(found)
+
+
+def exceptions_in_a_loop(x):
+    caught = 0
+    for i in range(60):
+        try:
+            raise ValueError(i)
+        except ValueError:
+            caught += 1
+    return x * caught
+
+
+@pytest.mark.parametrize("f", [numbers_of_elements, a_dict_that_changes, exceptions_in_a_loop])
+def test_long_ways_of_steps_are_compared_with_eager(paced, f):
+    compiled = kintsugi.compile(f)
+    x = torch.arange(3.0)
+    for _ in range(200):
+        assert torch.equal(compiled(x), f(x))
+    stats = kintsugi.stats(compiled)
+    assert stats["breaks"] == 0 and stats["variants"][0]["exits"] == 0
+    assert stats["variants"][0]["ratio"] > 0 and stats["eager_calls"]["timed for comparison with compiled calls"] >= 10
+    assert stats["variants"][0]["ratio"] > 1.03 or not stats["variants"][0]["backed_off"]
+
+
+def test_steps_that_compiled_code_covers_are_not_compared(paced):
+    def f(x):
+        for i in range(200):
+            x = x * 0.5 + i
+        return x
+
+    with kintsugi.config.patch(kernels=True):
+        compiled = kintsugi.compile(f)
+        x = torch.ones(3)
+        for _ in range(100):
+            assert torch.allclose(compiled(x), f(x))
+        stats = kintsugi.stats(compiled)
+    assert stats["variants"][0]["steps"] > 400 and stats["compiled_calls"] > 90
+    assert stats["eager_calls"] == {} and stats["variants"][0]["ratio"] is None
+
+
 def test_not_with_fullgraph_or_when_switched_off(paced):
     def f(x):
         return x + 1

@@ -41,7 +41,7 @@ kin_tierdown_is_backed_off(const kin_tierdown *p)
     return p->backed_off && p->trial == NULL && p->wait > 1;
 }
 
-/* A call has left its trace for CPython: if that happens often, the comparison starts sooner. */
+/* A call has left for CPython, or has run many steps one by one: where that is usual, it is tried sooner. */
 static inline void
 kin_tierdown_hasten(kin_tierdown *p)
 {

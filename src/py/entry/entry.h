@@ -41,6 +41,8 @@ typedef struct kin_entry {
     uint64_t exits;          /* replays that left at a side exit or EXIT */
     uint64_t misses;         /* guard misses of epoch 0 */
     uint64_t launches;       /* subgraphs that ran compiled */
+    uint64_t covered;        /* steps that those stood for */
+    bool stepwise;           /* the last replay ran most of its steps one by one */
     uint32_t running;        /* replays in progress (recursion, threads) */
     uint32_t missed;         /* the fact that failed in the epoch at which a replay last left; UINT32_MAX: a path */
     uint32_t *exit_counts;   /* by step: how often this CHECK/EPOCH left the program, KIN_EXIT_USED: its side trace was taken; NULL until needed */

@@ -111,13 +111,22 @@ was_asked_by_library(const kin_entry *v)
     return v->asked.len > 0 && (kin_entry_was_asked(v, KIN_ASKER_LIBRARY, true) || kin_entry_was_asked(v, KIN_ASKER_LIBRARY, false));
 }
 
-/* May calls be compared with eager ones, and run eagerly? Without graph breaks and exits
+/* Did a replay of which compiled code covered so many steps run many others one by one? Loops over numbers, lists and dicts do, and
+ * CPython may be faster at those. */
+static bool
+ran_stepwise(const kin_entry *v, uint64_t covered)
+{
+    uint64_t steps = v->trace.steps.len, others = steps > covered ? steps - covered : 0;
+    return others >= KIN_TIER_MANY_STEPS && others >= steps / 4;
+}
+
+/* May calls be compared with eager ones, and run eagerly? Without graph breaks, exits and many steps outside of compiled code
  * the A/B timing of subgraphs finds everything that is slower, and eager calls would only cost time; unless a library behaves
  * differently in eager calls. */
 static bool
 may_step_aside(const kin_compiled *self, const kin_entry *v)
 {
-    return (v->exits > 0 || v->trace.nbreaks > 0 || was_asked_by_library(v)) && v->running == 0 && kin_replay_force_exit == UINT32_MAX && call_is_timed(self);
+    return (v->exits > 0 || v->trace.nbreaks > 0 || v->stepwise || was_asked_by_library(v)) && v->running == 0 && kin_replay_force_exit == UINT32_MAX && call_is_timed(self);
 }
 
 /* What libraries do where they are told of compiling is slower than what they do otherwise: the next recording tells them nothing. */
@@ -193,10 +202,13 @@ call_run_replay(call_state *c, kin_entry_object *entry, PyObject **slots, bool t
     kin_stopwatch watch = {0};
     if (timed)
         watch = kin_stopwatch_start();
-    uint64_t launches = v->launches;
+    uint64_t launches = v->launches, covered = v->covered;
     PyObject *value = kin_replay_run(v, slots, call_leave, &x);
     c->self->count.last = v->launches > launches ? KIN_RAN_COMPILED : KIN_RAN_STEPS;
     c->self->count.compiled += v->launches > launches;
+    v->stepwise = ran_stepwise(v, v->covered - covered);
+    if (v->stepwise)
+        kin_tierdown_hasten(&entry->tierdown);
     if (timed && value != NULL && !x.extended)
         note_tierdown(c->self, entry, false, kin_stopwatch_read(&watch));
     kin_profiler_end(region);

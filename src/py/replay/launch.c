@@ -111,6 +111,7 @@ launch(kin_run *r, const kin_subgraph *subgraph)
         return KIN_LAUNCH_RAISED; /* only without memory */
     r->dropped = r->dropped || subgraph->drops;
     r->v->launches++;
+    r->v->covered += subgraph->last - subgraph->first + 1;
     return KIN_LAUNCH_DONE;
 }
 
