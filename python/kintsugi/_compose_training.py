@@ -8,7 +8,7 @@ that it does not cover; the operator then stays a call.
 import math
 
 import torch
-from torch._prims_common import make_channels_last_strides_for, make_contiguous_strides_for, suggest_memory_format
+from torch._prims_common import suggest_memory_format
 
 _aten = torch.ops.aten
 
@@ -48,8 +48,14 @@ def _channels(x):
 
 
 def _strides_in(format, sizes):
-    """Strides of a tensor of these sizes in the format. None is made: torch.empty would be one more operator of the graph."""
-    return tuple(make_contiguous_strides_for(sizes) if format == torch.contiguous_format else make_channels_last_strides_for(sizes))
+    """Strides of a tensor of these sizes in the format. None is made: torch.empty would be one more operator of the graph. PyTorch's own functions for this
+    import sympy."""
+    inwards = [*range(len(sizes))] if format == torch.contiguous_format else [0, *range(2, len(sizes)), 1]
+    strides, step = [0] * len(sizes), 1
+    for d in reversed(inwards):
+        strides[d] = step
+        step *= max(sizes[d], 1)
+    return tuple(strides)
 
 
 def _in_format(value, x):

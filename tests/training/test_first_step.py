@@ -18,6 +18,8 @@ from kintsugi import _kintsugi as engine
 MODELS = {
     "classifier": (nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.LayerNorm(16), nn.Dropout(0.1), nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 4)),
                    torch.randn(4, 8), lambda y: F.cross_entropy(y, torch.tensor([0, 1, 2, 3]))),
+    "images": (nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(288, 8), nn.Hardtanh(), nn.BatchNorm1d(8), nn.Linear(8, 4)),
+               torch.randn(4, 3, 8, 8), lambda y: F.cross_entropy(y, torch.tensor([0, 1, 2, 3]))),
     "likelihood": (nn.Sequential(nn.Linear(8, 16), nn.SiLU(), nn.LeakyReLU(0.1), nn.LayerNorm(16), nn.Linear(16, 4), nn.LogSoftmax(-1)),
                    torch.randn(6, 8), lambda y: F.nll_loss(y, torch.tensor([0, 1, 2, 3, 0, -100])))}
 model, x, loss = MODELS[sys.argv[1]]
@@ -30,7 +32,7 @@ print(any(v["runs"] > 0 for entry in engine_of(step).entries() for s in engine.k
 """
 
 
-@pytest.mark.parametrize("model", ["classifier", "likelihood"])
+@pytest.mark.parametrize("model", ["classifier", "images", "likelihood"])
 def test_a_first_step_imports_neither_sympy_nor_dynamo(model):
     done = subprocess.run([sys.executable, "-c", PROGRAM, model], capture_output=True, text=True, timeout=300, check=False,
                           env=os.environ | {"OMP_NUM_THREADS": "1", "KINTSUGI_KERNELS": "1"})
