@@ -59,3 +59,57 @@ print("done")
 def test_items_of_what_is_gone():
     done = subprocess.run([sys.executable, "-c", PROGRAM], env=os.environ | {"PYTHONMALLOC": "debug"}, capture_output=True, text=True, timeout=500, check=False)
     assert (done.returncode, done.stdout.strip()) == (0, "done"), done.stderr[-1500:]
+
+
+def test_containers_of_own_classes():
+    """Classes that are lists or dicts and leave to them how items are found: what is overridden, also later, and what changes, is eager's."""
+    import torch
+
+    import kintsugi
+
+    class Plain(list):
+        pass
+
+    class Doubling(list):
+        def __getitem__(self, i):
+            return super().__getitem__(i) * 2
+
+        def __iter__(self):
+            return reversed(list(super().__iter__()))
+
+    class Later(list):
+        pass
+
+    class Missing(dict):
+        def __missing__(self, key):
+            return len(key)
+
+    def lists(x, made):
+        made.append(x + 1)
+        made.insert(0, x * 2)
+        made[1] = made[0] + made[-1]
+        return [t + 1 for t in made], list(made), made[1] * len(made), made.pop(), len(made), made
+
+    def dicts(x, made):
+        made["a"] = x + 1
+        made["b"] = made["a"] * 2
+        last = made.popitem()
+        return made["a"] + last[1], [k for k in made], made.get("zz", 1), made["ccc"] if hasattr(type(made), "__missing__") else None, made
+
+    def plain(value):
+        return value.tolist() if isinstance(value, torch.Tensor) else {k: plain(v) for k, v in value.items()} if isinstance(value, dict) else \
+            [plain(v) for v in value] if isinstance(value, (list, tuple)) else value
+
+    for kwargs in ({}, {"backend": lambda gm, inputs: gm}):
+        for cls, fn in ((Plain, lists), (Doubling, lists), (Later, lists), (Missing, dicts), (dict, dicts)):
+            compiled = kintsugi.compile(fn, **kwargs)
+            for i in range(6):
+                if cls is Later and i == 3:
+                    Later.__getitem__ = lambda self, at: list.__getitem__(self, at) * 3
+                    Later.__len__ = lambda self: list.__len__(self) + 1
+                x, first = torch.arange(3.0) + i, torch.ones(3)
+                made = [cls(first=first) if fn is dicts else cls([first] * (1 + i // 2)) for _ in range(2)]
+                assert plain(compiled(x, made[0])) == plain(fn(x, made[1])), (cls, i)
+                assert plain(made[0]) == plain(made[1])
+        for name in ("__getitem__", "__len__"):
+            delattr(Later, name)

@@ -178,6 +178,134 @@ def random_numbers_between():
     return fn, (vector(), [])
 
 
+# -- tensors that come back out of what is not followed -------------------------------------------------------------------
+
+
+class Stack(list):
+    def push(self, value):
+        self.append(value)
+        return self
+
+    def top(self):
+        return self[-1]
+
+
+class Bunch(dict):
+    def __getattr__(self, name):
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    def __setattr__(self, name, value):
+        self[name] = value
+
+
+@program
+def queue_of_pairs():
+    def fn(x):
+        queue, out = collections.deque([(x, 0)]), []
+        while queue:
+            t, depth = queue.popleft()
+            out.append(t)
+            if depth < 2:
+                queue.append((t * 2, depth + 1))
+                queue.append((t + 1, depth + 1))
+        return torch.stack(out)
+    return fn, (vector(),)
+
+
+@program
+def queue_from_both_ends():
+    def fn(x):
+        queue = collections.deque([x + 1], maxlen=3)
+        queue.appendleft(x * 2)
+        y = queue.pop() * queue[0]
+        queue.extend([y, x])
+        queue.rotate(1)
+        return queue.popleft() + queue.popleft() * y
+    return fn, (vector(),)
+
+
+@program
+def list_of_own_class():
+    def fn(x):
+        stack = Stack()
+        stack.push(x + 1).push(x * 2)
+        y = stack.top() + stack[0]
+        return y * len(stack), stack, [t + 1 for t in stack]
+    return fn, (vector(),)
+
+
+@program
+def list_of_own_class_given():
+    def fn(batch):
+        y = sum([t * 2 for t in batch])
+        batch.append(y)
+        return batch[-1] + batch[0], torch.stack(list(batch))
+    return fn, (Stack([vector(), vector() + 1]),)
+
+
+@program
+def dict_of_own_class_given():
+    def fn(x, state):
+        state.a = x + 1
+        state.b = state.a * 2
+        for name, value in list(state.items()):
+            x = x + value * len(name)
+        return x + state["b"], sorted(state)
+    return fn, (vector(), Bunch())
+
+
+@program
+def last_pair():
+    def fn(x):
+        d = {"a": x + 1, "b": x * 2}
+        name, t = d.popitem()
+        y = t * 3
+        return name, d.pop("a") + y, d.setdefault("c", y) * 2, d
+    return fn, (vector(),)
+
+
+@program
+def lists_by_name():
+    def fn(x):
+        groups = collections.defaultdict(list)
+        for i in range(4):
+            groups["even" if i % 2 == 0 else "odd"].append(x * i)
+        return {name: torch.stack(items).mean(0) for name, items in groups.items()}
+    return fn, (vector(),)
+
+
+@program
+def list_filled_before_the_graph():
+    def fn(d):
+        first = torch.cat([d[name] for name in sorted(d)])
+        out = list()
+        out.append(first)
+        out.append(first * 2)
+        y = torch.stack(out)
+        out.append(y[0])
+        return torch.stack(out).sum(0) + y[1]
+    return fn, ({"b": vector(), "a": vector() + 1},)
+
+
+@program
+def unpacked_from_attribute():
+    class Cache:
+        def __init__(self):
+            self.pair = None
+
+    cache, seen = Cache(), collections.deque(maxlen=2)
+
+    def fn(x):
+        cache.pair = (x + 1, x * 2)
+        seen.append(len(seen))
+        a, b = cache.pair
+        return a * b + cache.pair[0]
+    return fn, (vector(),)
+
+
 # -- settings -------------------------------------------------------------------------------------------------------------
 
 

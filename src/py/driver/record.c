@@ -234,6 +234,7 @@ finish_instruction(rec *r, rec_frame *f, uint32_t offset)
         return;
     }
     bool ran_code = r->foreign;
+    r->came = f->await == AWAIT_RESULT || f->await == AWAIT_ITER ? 1 : f->op == KIN_DO_UNPACK ? f->arg : 0;
     if (r->foreign) {
         r->foreign = false;
         if (f->steps0 == r->t->steps.len && f->await == AWAIT_CONST) {
@@ -334,6 +335,21 @@ begin_instruction(rec *r, rec_frame *f, const kin_instr *in)
     f->steps0 = r->t->steps.len;
 }
 
+/* Tensors that have come from the instruction before, and are the graph's. Where one is not, the program is left with what did come. */
+static void
+recognise_results(rec *r, rec_frame *f)
+{
+    PyObject *const *stack = kin_watch_localsplus(f->f) + f->nlocals;
+    for (int i = f->sp; i-- > 0 && i >= f->sp - r->came;) {
+        kin_vid *slot = f->slots + f->nlocals + i;
+        if (*slot != 0 && O(r, *slot) == NULL && stack[i] != NULL)
+            rec_set_obj(r, *slot, stack[i]);
+        if (*slot != 0)
+            *slot = rec_recognise(r, *slot);
+    }
+    r->came = 0;
+}
+
 /* Stops the recording if another tool is watching as well, or if it has become too long. */
 static bool
 may_go_on(rec *r)
@@ -389,6 +405,8 @@ on_instr(void *arg, struct _PyInterpreterFrame *frame, uint32_t offset)
         return;
     if (r->hides_compiling)
         rec_show_compiling(r);
+    if (r->came != 0)
+        recognise_results(r, f);
     rec_dispatch(r);
     rec_settle(r);
     if (r->escaped != 0 && !r->stopped)

@@ -255,12 +255,12 @@ construct(rec *r, const rec_args *a, kin_vid func)
 
 /* -- the call ------------------------------------------------------------------------------------------------------ */
 
-/* No arguments, and an __init__ of object or dict, which then does nothing. */
+/* No arguments, and an __init__ of object, dict or list, which then does nothing. */
 static bool
 needs_no_init(PyTypeObject *tp, const rec_args *a)
 {
     PyTypeObject *base = static_base(tp);
-    return a->npos + a->nkw == 0 && tp->tp_init == base->tp_init && (base == &PyBaseObject_Type || base == &PyDict_Type);
+    return a->npos + a->nkw == 0 && tp->tp_init == base->tp_init && (base == &PyBaseObject_Type || base == &PyDict_Type || base == &PyList_Type);
 }
 
 static bool

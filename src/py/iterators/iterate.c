@@ -36,7 +36,9 @@ rec_op_get_iter(rec *r)
     if (iter != 0 && (rec_generator_call(r, &(rec_args){.callee = iter, .args = &vid, .npos = 1, .ndrop = 1}) ||
                       (rec_can_inline(r, func) && rec_inline(r, &(rec_args){.callee = iter, .args = &vid, .npos = 1, .ndrop = 1}, NULL, 0, KIN_RESUME_PUSH, 0))))
         return;
-    bool quiet = kin_heap_type_is_static(tp) && !kin_is_tensor(obj);
+    bool plays = rec_plays_builtin(obj), quiet = plays || (kin_heap_type_is_static(tp) && !kin_is_tensor(obj));
+    if (plays)
+        rec_need_played(r, vid);
     kin_vid out = rec_step_out(r, KIN_STEP_ITER, quiet ? 0 : KIN_STEP_OPAQUE, &vid, 1);
     uint32_t s = r->t->vals.at[out].step;
     if (!quiet) {

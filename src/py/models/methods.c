@@ -32,10 +32,10 @@ static bool
 mutate(rec *r, const rec_args *a)
 {
     rec_virtual *f = a->npos ? VIRTUAL(r, a->args[0]) : NULL;
-    if (a->npos == 0 || !rec_is_plain_value(O(r, a->args[0])))
+    if (a->npos == 0 || !(rec_is_plain_value(O(r, a->args[0])) || rec_plays_builtin(O(r, a->args[0])))) /* a method of list asks no class that is one */
         return false;
     /* keys and indices; what is stored behind them is not looked at */
-    if (a->npos > 1 && !is_quiet(r, a->args[1], PyList_CheckExact(O(r, a->args[0]))))
+    if (a->npos > 1 && !is_quiet(r, a->args[1], PyList_Check(O(r, a->args[0]))))
         return false;
     if (f == NULL)
         rec_need_type(r, a->args[0]);
@@ -88,9 +88,15 @@ append_to_older(rec *r, const rec_args *a)
 static bool
 list_append(rec *r, const rec_args *a)
 {
-    if (a->npos != 2 || a->nkw || !PyList_CheckExact(O(r, a->args[0])))
+    if (a->npos != 2 || a->nkw || !PyList_Check(O(r, a->args[0])))
         return false;
     rec_virtual *f = VIRTUAL(r, a->args[0]);
+    if (!PyList_CheckExact(O(r, a->args[0]))) { /* of a class of the program's: nothing is known of what it holds */
+        if (f == NULL)
+            rec_need_type(r, a->args[0]);
+        rec_model_store(r, a, a->args[1], NULL);
+        return true;
+    }
     if (f == NULL || f->kind != VIRTUAL_LIST)
         return append_to_older(r, a);
     rec_step(r, KIN_STEP_LIST_APPEND, KIN_STEP_MUTATES, a->args, 2);
@@ -424,6 +430,20 @@ set_union(rec *r, const rec_args *a)
     return true;
 }
 
+/* The last pair of a known dict comes out. */
+static bool
+dict_popitem(rec *r, const rec_args *a)
+{
+    if (a->npos != 1 || a->nkw || !is_known(r, a->args[0], VIRTUAL_DICT) || !PyDict_CheckExact(O(r, a->args[0])) || VIRTUAL(r, a->args[0])->n < 2)
+        return mutate(r, a);
+    rec_virtual *f = VIRTUAL(r, a->args[0]);
+    kin_vid pair[2] = {f->items[f->n - 2], f->items[f->n - 1]}, step[2] = {a->args[0], pair[0]};
+    rec_step(r, KIN_STEP_DEL_SUBSCR, KIN_STEP_MUTATES, step, 2);
+    rec_pairs_drop(r, f, O(r, pair[0]));
+    rec_changed(r, a->args[0]);
+    return rec_model_value(r, a, rec_build_tuple(r, pair, 2, NULL));
+}
+
 /* -- deque ------------------------------------------------------------------------------------------------------------------- */
 
 static bool
@@ -505,6 +525,6 @@ const rec_method_row rec_method_rows[] = {
     {"list.sort", list_sort}, {"list.index", ask_elements}, {"list.count", ask_elements},
     {"dict.get", dict_get}, {"dict.__getitem__", dict_getitem}, {"dict.pop", dict_pop}, {"dict.setdefault", dict_setdefault}, {"dict.keys", dict_keys},
     {"dict.values", dict_values}, {"dict.items", dict_items}, {"dict.copy", dict_copy}, {"dict.clear", mutate},
-    {"dict.update", dict_update}, {"dict.popitem", mutate}, {"dict.__contains__", dict_contains},
+    {"dict.update", dict_update}, {"dict.popitem", dict_popitem}, {"dict.__contains__", dict_contains},
     {"set.add", set_add}, {"set.discard", mutate}, {"set.clear", mutate}, {"set.update", mutate}, {"set.copy", ask}, {"set.union", set_union},
     {NULL, NULL}};

@@ -11,13 +11,10 @@ iterates_apart(rec *r, kin_vid vid)
     return VIRTUAL(r, vid) == NULL && (kin_is_plain_strided(obj) || PyUnicode_CheckExact(obj) || rec_is_graph_tuple(r, vid));
 }
 
+/* A list or tuple of these items, in place of the call. Frees the items. */
 static bool
-from_parts(rec *r, const rec_args *a, virtual_kind kind, PyTypeObject *tp)
+new_sequence(rec *r, const rec_args *a, kin_vid *items, uint32_t n, virtual_kind kind, PyTypeObject *tp)
 {
-    kin_vid from = a->args[0], *items = NULL;
-    uint32_t n = 0;
-    if (!rec_iterated(r, &from, &items, &n))
-        return false;
     kin_vid out = rec_step_out(r, kind == VIRTUAL_LIST ? KIN_STEP_BUILD_LIST : KIN_STEP_BUILD_TUPLE, KIN_STEP_PURE, items, n);
     rec_make_virtual(r, out, kind, items, n, true);
     r->info.at[out].type = tp;
@@ -25,6 +22,16 @@ from_parts(rec *r, const rec_args *a, virtual_kind kind, PyTypeObject *tp)
     rec_drop(r, a->ndrop);
     rec_await_result(r, out, r->t->vals.at[out].step);
     return true;
+}
+
+static bool
+from_parts(rec *r, const rec_args *a, virtual_kind kind, PyTypeObject *tp)
+{
+    kin_vid from = a->args[0], *items = NULL;
+    uint32_t n = 0;
+    if (!rec_iterated(r, &from, &items, &n))
+        return false;
+    return new_sequence(r, a, items, n, kind, tp);
 }
 
 static bool
@@ -40,6 +47,8 @@ model_sequence(rec *r, const rec_args *a, virtual_kind kind, PyTypeObject *tp)
     }
     if (a->npos == 1 && iterates_apart(r, a->args[0]))
         return from_parts(r, a, kind, tp);
+    if (a->npos == 1 && rec_plays_builtin(O(r, a->args[0])) && rec_copied_items(r, a->args[0], 250, &items, &n))
+        return new_sequence(r, a, items, n, kind, tp);
     if (a->npos == 1 && !rec_use_up(r, a->args[0], &items, &n)) {
         if (!rec_is_plain_value(O(r, a->args[0])))
             return false;
@@ -50,6 +59,8 @@ model_sequence(rec *r, const rec_args *a, virtual_kind kind, PyTypeObject *tp)
         r->info.at[out].type = tp;
         return true;
     }
+    if (a->npos == 0)
+        return new_sequence(r, a, NULL, 0, kind, tp);
     kin_vid out = rec_model_step(r, a, KIN_STEP_PURE);
     rec_make_virtual(r, out, kind, items, n, true);
     r->info.at[out].type = tp;

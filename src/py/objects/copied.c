@@ -2,11 +2,49 @@
 #include "py/compat/heap.h"
 #include "py/objects/objects.h"
 
+/* How items are counted, gone through, found and put. */
+static const char *const played[] = {"__iter__", "__len__", "__getitem__", "__setitem__", "__delitem__", "__contains__", "__missing__", NULL};
+
+/* Does the class take all of that over from the builtin one? */
+static bool
+plays(PyTypeObject *tp, PyTypeObject *base)
+{
+    bool same = PyType_IsSubtype(tp, base);
+    for (int i = 0; same && played[i] != NULL; i++) {
+        PyObject *name = PyUnicode_InternFromString(played[i]);
+        same = name != NULL && _PyType_Lookup(tp, name) == _PyType_Lookup(base, name);
+        Py_XDECREF(name);
+    }
+    PyErr_Clear(); /* without memory it does not */
+    return same;
+}
+
+bool
+rec_plays_builtin(PyObject *obj)
+{
+    PyTypeObject *tp = Py_TYPE(obj);
+    return tp->tp_flags & Py_TPFLAGS_HEAPTYPE && (plays(tp, &PyList_Type) || plays(tp, &PyDict_Type));
+}
+
+void
+rec_need_played(rec *r, kin_vid vid)
+{
+    PyTypeObject *tp = rec_need_attrs(r, vid);
+    for (int i = 0; played[i] != NULL; i++) {
+        PyObject *name = PyUnicode_InternFromString(played[i]);
+        if (name != NULL)
+            (void)rec_lookup(r, tp, name);
+        else
+            r->status = KIN_NOMEM;
+        Py_XDECREF(name);
+    }
+}
+
 bool
 rec_is_quiet_container(PyObject *obj)
 {
     PyTypeObject *tp = Py_TYPE(obj);
-    return tp == &PyUnicode_Type || tp == &PyBytes_Type || tp == &PyByteArray_Type || tp == &PyDict_Type || tp == &PySet_Type ||
+    return rec_plays_builtin(obj) || tp == &PyUnicode_Type || tp == &PyBytes_Type || tp == &PyByteArray_Type || tp == &PyDict_Type || tp == &PySet_Type ||
            tp == &PyFrozenSet_Type || tp == &PyRange_Type || tp == &PyDictKeys_Type || tp == &PyDictItems_Type ||
            tp == &PyDictValues_Type || kin_heap_type_is(tp, "numpy.ndarray") || kin_heap_type_is(tp, "collections.deque");
 }
@@ -35,7 +73,9 @@ rec_unknown_length(rec *r, kin_vid vid)
 kin_vid
 rec_copy_to_tuple(rec *r, kin_vid vid, Py_ssize_t n)
 {
-    if (VIRTUAL(r, vid) == NULL)
+    if (rec_plays_builtin(O(r, vid)))
+        rec_need_played(r, vid);
+    else if (VIRTUAL(r, vid) == NULL)
         rec_need_type(r, vid);
     kin_vid call[2] = {rec_const(r, (PyObject *)&PyTuple_Type), vid}, all = rec_step_out(r, KIN_STEP_CALL, 0, call, 2);
     rec_check(r, KIN_CHECK_LEN, all, NULL, (uint32_t)n);
@@ -57,6 +97,7 @@ rec_copied_items(rec *r, kin_vid vid, uint32_t most, kin_vid **items, uint32_t *
     for (*n = 0; *n < size; (*n)++) {
         (*items)[*n] = rec_item_of_copy(r, all, PyLong_FromSsize_t(*n));
         rec_set_obj(r, (*items)[*n], PyTuple_GET_ITEM(real, *n));
+        (*items)[*n] = rec_recognise(r, (*items)[*n]);
     }
     Py_DECREF(real);
     return true;

@@ -79,7 +79,8 @@ rec_subscr_missing(rec *r, kin_vid dict, kin_vid key)
     bool list = factory == (PyObject *)&PyList_Type, map = factory == (PyObject *)&PyDict_Type, set = factory == (PyObject *)&PySet_Type;
     kin_vid value;
     if (list || map || set) {
-        value = rec_step_out(r, KIN_STEP_CALL, KIN_STEP_PURE, &callee, 1);
+        value = set ? rec_step_out(r, KIN_STEP_CALL, KIN_STEP_PURE, &callee, 1)
+                    : rec_step_out(r, list ? KIN_STEP_BUILD_LIST : KIN_STEP_BUILD_MAP, KIN_STEP_PURE, NULL, 0);
         rec_make_virtual(r, value, list ? VIRTUAL_LIST : map ? VIRTUAL_DICT : VIRTUAL_SET, NULL, 0, !set);
         r->info.at[value].type = (PyTypeObject *)factory;
     } else {

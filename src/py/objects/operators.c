@@ -90,11 +90,14 @@ rec_operator_step(rec *r, kin_step_kind kind, int imm, const kin_vid *args, int 
 {
     bool quiet = true;
     bool format = kind == KIN_STEP_BINARY && PyUnicode_Check(O(r, args[0]));
-    for (int i = 0; i < n; i++)
+    bool plays = kind == KIN_STEP_SUBSCR && rec_plays_builtin(O(r, args[0])) && kin_is_exact_immutable(O(r, args[1]));
+    for (int i = plays; i < n; i++)
         quiet = quiet && rec_is_plain_value(O(r, args[i]));
     for (int i = kind == KIN_STEP_SUBSCR; quiet && i < n; i++)
         quiet = rec_need_quiet(r, args[i], format);
-    for (int i = 0; quiet && i < n; i++)
+    if (plays && quiet)
+        rec_need_played(r, args[0]);
+    for (int i = plays; quiet && i < n; i++)
         if (VIRTUAL(r, args[i]) == NULL)
             rec_need_type(r, args[i]);
     bool pure = quiet && !of_data(r, args, n) && cannot_raise(r, kind, imm, args, n);

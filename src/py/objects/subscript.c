@@ -329,9 +329,13 @@ rec_op_store_subscr(rec *r, bool delete)
         return;
     }
     bool made = rec_exact_dict(r, container) != NULL; /* a defaultdict, too, takes what it is given */
-    bool plain = (made || rec_is_plain_value(O(r, container))) && kin_is_exact_immutable(k);
+    bool plays = f == NULL && rec_plays_builtin(O(r, container)) && !PySlice_Check(k);
+    bool plain = (made || plays || rec_is_plain_value(O(r, container))) && kin_is_exact_immutable(k);
     if (plain && f == NULL) {
-        rec_need_type(r, container);
+        if (plays)
+            rec_need_played(r, container);
+        else
+            rec_need_type(r, container);
         if (!rec_is_const(r, key))
             rec_need_type(r, key);
     }

@@ -93,3 +93,45 @@ rec_decide_is(rec *r, kin_vid a, kin_vid b)
     r->t->steps.at[s].imm = same ? KIN_CHECK_SAME : KIN_CHECK_NOT_SAME;
     return same;
 }
+
+/* Does a tuple that the recording has made still hold what it was made of? */
+static bool
+is_as_made(rec *r, kin_vid vid, PyObject *tuple)
+{
+    const rec_virtual *f = VIRTUAL(r, vid);
+    bool same = f != NULL && f->kind == VIRTUAL_TUPLE && f->known && (Py_ssize_t)f->n == PyTuple_GET_SIZE(tuple);
+    for (uint32_t i = 0; same && i < f->n; i++)
+        same = O(r, f->items[i]) == PyTuple_GET_ITEM(tuple, i);
+    return same;
+}
+
+/* Another value that is the same object, one that the graph gives if there is one, else the oldest; 0: none. One that is gone by now may have had its address: replay asks. */
+static kin_vid
+find_same(rec *r, kin_vid vid)
+{
+    PyObject *obj = O(r, vid);
+    bool tuple = PyTuple_CheckExact(obj), of_step = r->t->vals.at[vid].kind == KIN_VAL_STEP;
+    kin_vid oldest = 0;
+    for (kin_vid known = r->t->vals.len; known-- > 1;) {
+        const kin_val *val = &r->t->vals.at[known];
+        if (known == vid || O(r, known) != obj)
+            continue;
+        if (tuple ? is_as_made(r, known, obj) : val->kind == KIN_VAL_STEP && r->info.at[known].graph)
+            return known;
+        if (!tuple && of_step && (val->kind == KIN_VAL_STEP || val->kind == KIN_VAL_SRC))
+            oldest = known;
+    }
+    return oldest;
+}
+
+/* A tensor of the graph, or a tuple with some, that comes back out of something which is not followed (a deque, an object of the program's own, an iterator) is that
+ * value again: a call that gets it has all that it needs in the graph. */
+kin_vid
+rec_recognise(rec *r, kin_vid vid)
+{
+    PyObject *obj = O(r, vid);
+    if (!r->opt->custom || r->region != NULL || obj == NULL || VIRTUAL(r, vid) != NULL || !(kin_is_tensor(obj) || PyTuple_CheckExact(obj)) || r->info.at[vid].graph)
+        return vid;
+    kin_vid known = find_same(r, vid);
+    return known != 0 && rec_decide_is(r, vid, known) ? known : vid;
+}

@@ -208,6 +208,7 @@ typedef struct rec {
     uint32_t epoch;            /* current epoch */
     uint32_t skip;           /* depth of frames being ignored below a leaf */
     bool hides_compiling;    /* torch.compiler's flag reads as False in the current instruction */
+    int came;                /* how many objects the instruction before has found and left on top of the stack */
     bool skip_expected;      /* Python frames below the current instruction are accounted for */
     bool foreign;            /* unexpected Python code ran below the current instruction */
     uint32_t store_effects;  /* effects of the next store, as verified by the check before it (overlay.c) */
@@ -351,6 +352,7 @@ void rec_note_decision(rec *r, uint32_t step, kin_check check, kin_vid vid, PyOb
 bool rec_varies(rec *r, kin_vid vid);                 /* will differ in the next call */
 bool rec_drifts(rec *r, kin_vid vid);
 bool rec_in_list(const char *name, const char *const *list); /* the list ends with NULL */
+kin_vid rec_recognise(rec *r, kin_vid vid);            /* the graph's value that it is, if it is one; else itself */
 bool rec_decide_is(rec *r, kin_vid a, kin_vid b);      /* makes the outcome a fact or a check */
 
 /* ---- frames.c ---- */

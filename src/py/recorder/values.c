@@ -131,7 +131,10 @@ rec_src(rec *r, kin_vid parent, kin_access access, uint32_t key, PyObject *obj)
     *slot = vid;
     if (obj != NULL && kin_is_tensor(obj))
         note_tensor(r, vid, obj);
-    return vid;
+    kin_vid known = epoch != 0 ? rec_recognise(r, vid) : vid;
+    if (known != vid)
+        *map_slot(r, r->value_numbers, epoch, parent, (uint32_t)access, key) = known;
+    return known;
 }
 
 kin_vid

@@ -99,6 +99,18 @@ worse_of(int a, int b)
     return a >= 0 ? a : b >= 0 || a == REC_QUIET ? b : a;
 }
 
+/* How many items a container of the program has is a constant of a custom backend's graph, as for stock, until it is seen to change. */
+static bool
+is_fixed_length(rec *r, kin_vid vid)
+{
+    static PyObject *len; /* borrowed, of the builtins */
+    const kin_step *maker = &r->t->steps.at[r->t->vals.at[vid].step];
+    if (len == NULL)
+        len = PyDict_GetItemString(PyEval_GetBuiltins(), "len");
+    return r->opt->custom && maker->kind == KIN_STEP_CALL && maker->nargs == 2 && O(r, r->t->vids.at[maker->args]) == len &&
+           !rec_varies(r, vid) && rec_can_const(r, vid);
+}
+
 /* Fixes an operand of a torch call: tensors by type, numbers and the like by value. When it may run user code: the row
  * that says so, or RUNS_CODE; else QUIET. */
 static int
@@ -120,7 +132,7 @@ fix_operand(rec *r, kin_vid *vid, int depth)
         return REC_QUIET;
     if (kin_is_tensor(obj))
         return row_of_tensor(r, *vid);
-    bool made_here = r->t->vals.at[*vid].kind == KIN_VAL_STEP && !rec_is_const(r, *vid);
+    bool made_here = r->t->vals.at[*vid].kind == KIN_VAL_STEP && !rec_is_const(r, *vid) && !is_fixed_length(r, *vid);
     if (made_here && (PyLong_CheckExact(obj) || PyFloat_CheckExact(obj) || PyComplex_CheckExact(obj) || rec_data_of(r, *vid) != REC_NO_DATA)) {
         rec_need_type(r, *vid); /* a number from data or from outside: it flows into the graph as it comes */
         return REC_QUIET;
@@ -132,6 +144,23 @@ fix_operand(rec *r, kin_vid *vid, int depth)
         return REC_QUIET;
     }
     return overrides_calls(rec_need_type(r, *vid)) ? KIN_ROW_UNKNOWN_OPERAND : REC_QUIET;
+}
+
+/* A list that the recording has made and filled is handed over as one made of what is in it now: it may have been made before the graph, and be
+ * filled between its calls. */
+static void
+make_again(rec *r, kin_vid *vid)
+{
+    enum { MOST = 250 };
+    const rec_virtual *f = VIRTUAL(r, *vid);
+    if (!r->opt->custom || f->kind != VIRTUAL_LIST || !f->known || f->n > MOST || r->info.at[*vid].type != &PyList_Type)
+        return;
+    kin_vid items[MOST];
+    uint32_t n = f->n;
+    memcpy(items, f->items, n * sizeof *items);
+    *vid = rec_step_out(r, KIN_STEP_BUILD_LIST, KIN_STEP_PURE, items, n);
+    rec_make_virtual(r, *vid, VIRTUAL_LIST, items, n, true);
+    r->info.at[*vid].type = &PyList_Type;
 }
 
 /* A list or tuple of tensors that the program keeps (the weights of an nn.LSTM) is handed over as one made of what is in it, so that the
@@ -164,7 +193,10 @@ rec_fix_operands(rec *r, kin_vid *args, uint32_t n)
 {
     int found = REC_QUIET;
     for (uint32_t i = 0; i < n; i++) {
-        take_apart(r, &args[i]);
+        if (VIRTUAL(r, args[i]) != NULL)
+            make_again(r, &args[i]);
+        else
+            take_apart(r, &args[i]);
         found = worse_of(found, fix_operand(r, &args[i], 0));
     }
     return worse_of(found, kin_foreign_modes() ? REC_RUNS_CODE : REC_QUIET);
