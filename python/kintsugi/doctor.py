@@ -59,6 +59,11 @@ def _parts(facts):
         yield "kernels", "on", f"compiled for {target[0]}"
     else:
         yield "kernels", "off", f"{facts['target_why'] or 'built without LLVM'}; graphs run step by step"
+    if facts["tiles"]:
+        yield "own products", "on", "matrix products, attention, recurrent layers and half precision in own code where it is faster"
+    else:
+        yield ("own products", "info", "need AVX-512, which this processor lacks: matrix products, convolutions, attention, recurrent layers and half "
+                                       "precision are PyTorch's; everything around them is compiled")
     if facts["write_tracking"]:
         yield "packed weights", "on", "the kernel reports writes to memory"
     else:

@@ -30,6 +30,13 @@ def test_everything_is_on_where_it_is_supported():
     assert found["trial"]["text"].startswith("7 of 8 calls replayed")
 
 
+def test_own_products_are_told_as_the_processor_has_them():
+    state, text = states()["own products"]
+    with open("/proc/cpuinfo") as file:
+        here = "avx512f" in file.read()
+    assert (state == "on") == here and ("need AVX-512" in text) != here
+
+
 def test_the_text_has_a_line_for_each_part():
     lines = doctor.report([("python", "on", "3.11"), ("kernels", "off", "no LLVM")]).splitlines()
     assert lines == ["python          on   3.11", "kernels         off  no LLVM"]

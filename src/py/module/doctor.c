@@ -4,6 +4,7 @@
 #include "py/module/doctor.h"
 
 #include "core/codegen/codegen.h"
+#include "core/tiles/tile.h"
 #include "core/track/track.h"
 #include "py/aten/block.h"
 #include "py/aten/make.h"
@@ -74,7 +75,8 @@ add_tensors(PyObject *facts)
 PyObject *
 kin_doctor_facts(bool foreign_tool)
 {
-    PyObject *facts = Py_BuildValue("{s:s,s:O}", "built_for", PY_VERSION, "foreign_tool", foreign_tool ? Py_True : Py_False);
+    PyObject *facts = Py_BuildValue("{s:s,s:O,s:O}", "built_for", PY_VERSION, "foreign_tool", foreign_tool ? Py_True : Py_False, "tiles",
+                                    kin_tile_here() ? Py_True : Py_False);
     if (facts == NULL || add_code_generation(facts) < 0 || add_write_tracking(facts) < 0 || add_tensors(facts) < 0) {
         Py_XDECREF(facts);
         return NULL;
