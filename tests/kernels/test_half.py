@@ -46,6 +46,7 @@ def test_linear(dtype, rows, deep):
     assert (rows * deep * 70 <= 32768 or products) and not [name for name in operations(compiled) if name.startswith("aten.")]
 
 
+@needs_avx512
 def test_one_row_reads_weights_as_they_lie(dtype):
     compiled = run(nn.Linear(300, 200).to(dtype), torch.randn(1, 300).to(dtype))
     assert operations(compiled) == []
