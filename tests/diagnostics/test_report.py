@@ -270,7 +270,7 @@ def test_limits_of_the_machine_are_those_of_an_idle_one(monkeypatch):
     torch.set_num_threads(2)
     monkeypatch.setattr(anatomy, "_best", lambda call: 1.0 if torch.get_num_threads() > 1 else 1e-3)
     try:
-        found = anatomy.limits()
+        found = anatomy.limits.__wrapped__()  # what was measured before is kept
     finally:
         torch.set_num_threads(threads)
     assert found["gb_per_s"] == pytest.approx(2 * 4 * (1 << 23) / 1e-3 / 1e9) and torch.get_num_threads() == threads
