@@ -10,6 +10,11 @@ except ImportError:
 
 from kintsugi._api import engine_of  # noqa: E402
 
+# Products, convolutions, attention, recurrent layers, half precision and draws of our own are AVX-512 code (kin_tile_here in core/tiles/tile.c).
+with open("/proc/cpuinfo") as cpuinfo:
+    OWN_PRODUCTS = {"avx512f", "avx512bw", "avx512vl"} <= set(cpuinfo.read().split())
+needs_own_products = pytest.mark.skipif(not OWN_PRODUCTS, reason="products, recurrent layers and draws of our own need AVX-512")
+
 
 def versions(compiled):
     """One dict for each graph, or part of one, and each kind of inputs; of a function or a module."""

@@ -5,10 +5,9 @@ import torch
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from launches import engine, kintsugi, runs, versions
+from launches import engine, kintsugi, needs_own_products, runs, versions
 
 ERRORS = {torch.bfloat16: 2.0**-7, torch.float16: 2.0**-10}
-needs_avx512 = pytest.mark.skipif(not {"avx512bw", "avx512vl"} <= set(open("/proc/cpuinfo").read().split()), reason="no such processor")
 
 pytestmark = pytest.mark.parametrize("dtype", ERRORS)
 
@@ -36,7 +35,7 @@ def run(fn, *args, errors=2):
     return compiled
 
 
-@needs_avx512
+@needs_own_products
 @pytest.mark.parametrize("rows", [2, 5, 33, 200])
 @pytest.mark.parametrize("deep", [31, 64, 801])
 def test_linear(dtype, rows, deep):
@@ -46,14 +45,14 @@ def test_linear(dtype, rows, deep):
     assert (rows * deep * 70 <= 32768 or products) and not [name for name in operations(compiled) if name.startswith("aten.")]
 
 
-@needs_avx512
+@needs_own_products
 def test_one_row_reads_weights_as_they_lie(dtype):
     compiled = run(nn.Linear(300, 200).to(dtype), torch.randn(1, 300).to(dtype))
     assert operations(compiled) == []
     assert all(row["weights_bytes"] == 0 for row in kintsugi.stats(compiled)["kernels"])
 
 
-@needs_avx512
+@needs_own_products
 def test_products_side_by_side(dtype):
     class Heads(nn.Module):
         def __init__(self):
@@ -67,7 +66,7 @@ def test_products_side_by_side(dtype):
     assert [name.split(" then")[0] for name in operations(compiled)] == ["library.matmul [40, 64] [64, 160]"]
 
 
-@needs_avx512
+@needs_own_products
 def test_matrices_of_any_layout(dtype):
     a, b = torch.randn(3, 40, 51).to(dtype), torch.randn(3, 30, 51).to(dtype)
     for x, y in ((a, b.mT), (a.mT.contiguous().mT, b.mT), (a[:, ::2], b.mT.contiguous()), (a[..., 1:], b[..., :-1].mT), (a[..., 1:50:2], b[..., 1:50:2].mT)):
@@ -82,7 +81,7 @@ def test_what_is_no_number_stays(dtype):
     run(nn.Sequential(nn.Linear(64, 64), nn.ReLU()).to(dtype), x.to(dtype))
 
 
-@needs_avx512
+@needs_own_products
 @pytest.mark.parametrize("causal", [False, True])
 def test_attention(dtype, causal):
     q, k, v = (torch.randn(2, 4, 40, 24).to(dtype) for _ in range(3))
@@ -92,7 +91,7 @@ def test_attention(dtype, causal):
     run(lambda q, k, v: scaled_dot_product_attention(q, k, v, attn_mask=mask) + 1, q, k, v)
 
 
-@needs_avx512
+@needs_own_products
 @pytest.mark.parametrize("kernel", [1, 3])
 def test_convolutions(dtype, kernel):
     layers = nn.Sequential(nn.Conv2d(8, 40, kernel, padding=kernel // 2), nn.BatchNorm2d(40), nn.ReLU(), nn.Conv2d(40, 40, kernel, stride=2),
@@ -102,7 +101,7 @@ def test_convolutions(dtype, kernel):
     assert "library.conv" in names and "aten.convolution.default" not in names
 
 
-@needs_avx512
+@needs_own_products
 def test_patches(dtype):
     class Patches(nn.Module):
         def __init__(self):

@@ -5,9 +5,7 @@ import torch
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from launches import engine, kintsugi, versions
-
-AVX512 = "avx512f" in open("/proc/cpuinfo").read()
+from launches import OWN_PRODUCTS, engine, kintsugi, versions
 
 
 @pytest.fixture(autouse=True)
@@ -69,7 +67,7 @@ def test_product_of_results():
 def test_many_products(m, k, n):
     a, b = torch.randn(6, m, k), torch.randn(6, k, n)
     ops = run(lambda a, b: torch.bmm(a * 2, b + 1).exp().sum(-1), a / k, b)
-    assert any(op["name"].startswith("library.matmul [6, ") for op in ops) or not AVX512 or m == 3
+    assert any(op["name"].startswith("library.matmul [6, ") for op in ops) or not OWN_PRODUCTS or m == 3
     run(lambda a, b: torch.bmm(a * 2, (b + 1).mT) + 1, a, b.mT.contiguous())
     run(lambda a, b: (a.mT * 2).mT @ b.expand(6, k, n), a, b[:1])
 
@@ -81,11 +79,11 @@ def test_attention_in_parts():
         return (scores.softmax(-1) @ v).transpose(1, 2).reshape(2, 30, 64)
 
     ops = run(attend, heads(2, 4, 30, 16), heads(2, 4, 70, 16, 1), heads(2, 4, 70, 16, 2))
-    assert [op["name"].split()[0] for op in ops].count("library.matmul") == 2 or not AVX512
+    assert [op["name"].split()[0] for op in ops].count("library.matmul") == 2 or not OWN_PRODUCTS
 
 
 def is_ours(ops):
-    return any(op["name"].startswith("library.attention") for op in ops) or not AVX512
+    return any(op["name"].startswith("library.attention") for op in ops) or not OWN_PRODUCTS
 
 
 @pytest.mark.parametrize("length, keys", [(5, 5), (60, 60), (33, 700), (200, 31)])
@@ -278,7 +276,7 @@ def test_factors(factors):
     ops = run(lambda a, b, c: torch.baddbmm(c, a, b, **factors).relu() + 1, a, b, c)
     run(lambda a, b, c: torch.addmm(c, a, b, **factors) * 2, a[0], b[1], c[0, 0])
     run(lambda a, b, c: torch.addmm(c, a, b, **factors) * 2, a[0, :2], b[1], c[:2, 0])
-    assert not AVX512 or bool(named(ops, "library.matmul [4, 30, 70] [4, 70, 50] then fused")) == (factors.get("alpha") != 0)
+    assert not OWN_PRODUCTS or bool(named(ops, "library.matmul [4, 30, 70] [4, 70, 50] then fused")) == (factors.get("alpha") != 0)
 
 
 def test_a_residual_that_is_the_left_side():
@@ -297,7 +295,7 @@ def test_three_with_biases():
         for got, wanted in zip(compiled(x), (q(x) * k(x), v(x)), strict=True):
             same(got, wanted)
     ops = operations(compiled)
-    assert not AVX512 or named(ops, "library.matmul [40, 64] [64, 224]")
+    assert not OWN_PRODUCTS or named(ops, "library.matmul [40, 64] [64, 224]")
 
 
 class Bottleneck(nn.Module):
@@ -328,7 +326,7 @@ def test_convolutions_of_single_pixels(stride, size, batch):
             got, wanted = compiled(x), model(x)
             torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-4, equal_nan=True)
             assert got.stride() == wanted.stride()
-        if AVX512 and size == 20:
+        if OWN_PRODUCTS and size == 20:
             assert len(named(operations(compiled), "library.matmul")) == 6
 
 
@@ -342,7 +340,7 @@ def test_what_follows_a_convolution(act, groups, channels, kernel, size):
     for _ in range(4):
         torch.testing.assert_close(compiled(x, scale), again(act(conv(x)) * scale + x), rtol=1e-4, atol=1e-4)
     together = named(operations(compiled), "library.conv+bias") + named(operations(compiled), "library.matmul")
-    assert not AVX512 or groups == 4 or any(" then fused_" in op["name"] for op in together)
+    assert not OWN_PRODUCTS or groups == 4 or any(" then fused_" in op["name"] for op in together)
 
 
 def test_a_gate_behind_a_convolution():

@@ -4,10 +4,8 @@ import copy
 import pytest
 import torch
 import torch.nn.functional as F
-from launches import engine, kintsugi, versions
+from launches import engine, kintsugi, needs_own_products, versions
 from torch import nn
-
-needs_own = pytest.mark.skipif("avx512f" not in open("/proc/cpuinfo").read(), reason="our own kernels take AVX-512")
 
 # in, out, kernel, stride, padding, groups, bias, size
 CASES = {
@@ -59,7 +57,7 @@ def check(model, x, loss=lambda y: y.square().mean()):
     return names
 
 
-@needs_own
+@needs_own_products
 @pytest.mark.parametrize("name", CASES)
 def test_gradients_of_a_convolution(name):
     torch.manual_seed(5)
@@ -83,7 +81,7 @@ TRANSPOSED = {
 }
 
 
-@needs_own
+@needs_own_products
 @pytest.mark.parametrize("name", TRANSPOSED)
 def test_gradients_of_a_transposed_convolution(name):
     torch.manual_seed(9)
@@ -93,14 +91,14 @@ def test_gradients_of_a_transposed_convolution(name):
     assert any("library.conv_backward_weight" in n for n in names) and any("library.conv_backward_image" in n for n in names)
 
 
-@needs_own
+@needs_own_products
 def test_transposed_convolutions_of_one_dim():
     torch.manual_seed(10)
     names = check(nn.ConvTranspose1d(16, 24, 4, stride=2, padding=1), torch.randn(4, 16, 200, requires_grad=True))
     assert any("library.conv_backward_weight" in n for n in names)
 
 
-@needs_own
+@needs_own_products
 def test_channels_last_images_and_one_dim():
     torch.manual_seed(6)
     x = torch.randn(4, 16, 12, 12).to(memory_format=torch.channels_last).requires_grad_()
@@ -109,7 +107,7 @@ def test_channels_last_images_and_one_dim():
     assert any("library.conv_backward_weight" in n for n in names)
 
 
-@needs_own
+@needs_own_products
 def test_a_network_with_batch_norm_is_handed_over_channels_last():
     torch.manual_seed(7)
     model = nn.Sequential(nn.Conv2d(3, 32, 3, padding=1, bias=False), nn.BatchNorm2d(32), nn.ReLU(), nn.Conv2d(32, 32, 3, padding=1, bias=False), nn.BatchNorm2d(32),
@@ -119,7 +117,7 @@ def test_a_network_with_batch_norm_is_handed_over_channels_last():
     assert not any("aten.convolution" in n for n in names)
 
 
-@needs_own
+@needs_own_products
 def test_joined_images_whose_channels_lie_apart():
     """torch.cat gives an image whose channels lie apart; the filters' gradient wants them side by side."""
     torch.manual_seed(8)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from launches import engine, kintsugi, runs, versions
+from launches import engine, kintsugi, needs_own_products, runs, versions
 
 
 def compare(fn, *args, times=4, rtol=0):
@@ -51,7 +51,7 @@ def test_draws_of_several_kinds_in_order():
     compare(fn, torch.randn(50, 50), rtol=1e-5)  # sums are taken in another order
 
 
-@pytest.mark.skipif(not {"avx512bw", "avx512vl"} <= set(open("/proc/cpuinfo").read().split()), reason="drawing of our own is AVX-512 code")
+@needs_own_products
 def test_draws_are_ours():
     x = torch.randn(50, 50)
     engine.set_profile(True)

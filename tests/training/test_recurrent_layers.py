@@ -3,7 +3,7 @@ import copy
 
 import pytest
 import torch
-from launches import kintsugi, runs, versions
+from launches import kintsugi, needs_own_products, runs, versions
 from torch import nn
 
 
@@ -66,12 +66,10 @@ def check_gradients(model, x, first, loss):
         assert ours is None or (ours - theirs).abs().max() <= 1e-5 * theirs.abs().max() + 1e-9
 
 
-needs_avx512 = pytest.mark.skipif(not {"avx512bw", "avx512vl"} <= set(open("/proc/cpuinfo").read().split()), reason="recurrent layers are our own with AVX-512 only")
-
 CELLS = {"lstm": nn.LSTM, "gru": nn.GRU}
 
 
-@needs_avx512
+@needs_own_products
 @pytest.mark.parametrize("cell", CELLS)
 @pytest.mark.parametrize("given", [False, True])
 @pytest.mark.parametrize("width,count,options", [
@@ -90,7 +88,7 @@ def test_layers_of_our_own(kernels, cell, given, width, count, options):
     check_gradients(model, x, first, loss)
 
 
-@needs_avx512
+@needs_own_products
 @pytest.mark.parametrize("cell", CELLS)
 @pytest.mark.parametrize("steps,batch", [(1, 9), (7, 1), (5, 37)])
 def test_sizes_of_layers(kernels, cell, steps, batch):
