@@ -322,22 +322,13 @@ unpack_tuple_of(rec *r, kin_vid vid, int before, int after)
     return true;
 }
 
-static kin_vid
-number(rec *r, int n)
-{
-    PyObject *obj = PyLong_FromLong(n);
-    kin_vid vid = rec_const(r, obj);
-    Py_XDECREF(obj);
-    return vid;
-}
-
 /* Anything else is unpacked as the instruction does it, and ends the graph: what it asks may run Python code. */
 static bool
 unpack_step(rec *r, kin_vid vid, int before, int after)
 {
     if (O(r, vid) == NULL || r->region != NULL)
         return false;
-    kin_vid args[3] = {vid, number(r, before), number(r, after)}, items[256];
+    kin_vid args[3] = {vid, rec_known_size(r, before), rec_known_size(r, after)}, items[256];
     int row = PyGen_CheckExact(O(r, vid)) ? rec_iter_row(r, vid) : -1, n = before + (after < 0 ? 0 : 1 + after);
     kin_vid all = rec_step_out(r, KIN_STEP_UNPACK, KIN_STEP_OPAQUE | KIN_STEP_EFFECT, args, 3);
     rec_break(r, r->t->vals.at[all].step, row >= 0 ? row : KIN_ROW_OPAQUE_CALLABLE);
