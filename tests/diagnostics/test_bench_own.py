@@ -108,9 +108,9 @@ def test_a_busy_machine_gives_no_verdict():
 def test_where_threads_are_interrupted_one_thread_is_measured():
     chunks = []
 
-    def sample(chunk):
-        chunks.append(chunk)
-        return {"f": {"eager": [(1.0, int(chunk > 0))] * 40, "kintsugi": [(0.5, 0)] * 40}}
+    def sample(chunk, alone):
+        chunks.append(-chunk if alone else chunk)
+        return {"f": {"eager": [(1.0, int(not alone))] * 40, "kintsugi": [(0.5, 0)] * 40}}
     threads = torch.get_num_threads()
     torch.set_num_threads(2)
     try:

@@ -189,23 +189,23 @@ def _served():
 
 
 def serve():
-    """The process for a revision: the first line is its task, the others a number of seconds each."""
+    """The process for a revision: the first line is its task, the others how to sample its functions."""
     made = []
 
     def answer(task):
         if isinstance(task, dict):
             made.extend(subjects(task["target"], task["arguments"], task["inputs"], ["kintsugi"]))
             return {subject.name: {"first": subject.first, "errors": subject.errors, "difference": subject.difference} for subject in made}
-        return sample(made, task)
+        return sample(made, *task)
     child.serve(answer)
 
 
-def sample(made, seconds):
-    """Of each subject what Subject.sample() gives. Negative seconds: on one thread."""
+def sample(made, seconds, alone=False):
+    """Of each subject what Subject.sample() gives; alone: on one thread."""
     from ..diagnose import timing
 
-    with timing.one_thread() if seconds < 0 else contextlib.nullcontext():
-        return {subject.name: subject.sample(abs(seconds)) for subject in made}
+    with timing.one_thread() if alone else contextlib.nullcontext():
+        return {subject.name: subject.sample(seconds) for subject in made}
 
 
 def lay_out(revision, folder):
@@ -228,21 +228,21 @@ def lay_out(revision, folder):
 
 
 def in_turns(sides, seconds, chunk):
-    """({function: {way: samples}}, were they taken on one thread?). sides: {prefix of its ways: what samples it for some seconds}; they change after each chunk. Where
+    """({function: {way: samples}}, were they taken on one thread?). sides: {prefix of its ways: what samples it (seconds, on one thread?)}; they change after each chunk. Where
     other programs keep the processors that several threads need, all is measured once more on one."""
     import torch
 
-    samples, one_thread = _in_turns(sides, seconds, chunk), False
+    samples, one_thread = _in_turns(sides, seconds, chunk, False), False
     if torch.get_num_threads() > 1 and any(times(values).disturbed for ways in samples.values() for values in ways.values()):
-        samples, one_thread = _in_turns(sides, seconds, -chunk), True
+        samples, one_thread = _in_turns(sides, seconds, chunk, True), True
     return samples, one_thread
 
 
-def _in_turns(sides, seconds, chunk):
+def _in_turns(sides, seconds, chunk, alone):
     samples, stop = {}, time.perf_counter() + seconds
     while not samples or time.perf_counter() < stop:
         for prefix, ask in sides.items():
-            for name, ways in ask(chunk).items():
+            for name, ways in ask(chunk, alone).items():
                 for way, values in ways.items():
                     samples.setdefault(name, {}).setdefault(prefix + way, []).extend(values)
     return samples
@@ -269,7 +269,7 @@ def measure(target, *, arguments=(), inputs=None, stock=False, seconds=3.0, agai
         tell(f"running {target}")
         made = subjects(target, arguments, inputs, ["stock", "kintsugi"] if stock else ["kintsugi"])
         tell(f"measuring {', '.join(subject.name for subject in made)}, {seconds * len(made):.0f} s")
-        sides = {"": lambda chunk: sample(made, chunk)} | ({"before ": other.ask} if other else {})
+        sides = {"": lambda *how: sample(made, *how)} | ({"before ": lambda *how: other.ask(how)} if other else {})
         samples, one_thread = in_turns(sides, seconds * len(made), CHUNK if other else seconds)
         return {subject.name: {"times": samples[subject.name], "one_thread": one_thread, "first": subject.first, "errors": subject.errors,
                                "difference": subject.difference, "kept_bytes": subject.kept()} for subject in made}

@@ -46,8 +46,8 @@ class Trial(child.Child):
     def prepare(self):
         return self.ask({"do": "prepare"})
 
-    def sample(self, seconds):
-        return self.ask({"do": "sample", "seconds": seconds})
+    def sample(self, seconds, alone=False):
+        return self.ask({"do": "sample", "seconds": seconds, "alone": alone})
 
 
 def serve():
@@ -104,10 +104,10 @@ class _Run:
         return {subject.name: {"first": subject.first, "errors": subject.errors, "difference": subject.difference, "kept_bytes": subject.kept()}
                 for subject in self.subjects}
 
-    def do_sample(self, seconds):
+    def do_sample(self, seconds, alone):
         from ..bench import own
 
-        return own.sample(self.subjects, seconds)
+        return own.sample(self.subjects, seconds, alone)
 
 
 def _files(target):
