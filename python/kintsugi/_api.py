@@ -215,5 +215,5 @@ def _stats_of(compiled):
     from . import _kernels, _logs
 
     own = compiled.stats()
-    failures = dict(_logs.backend_failures({compiled.__name__, own["name"]}))
+    failures = dict(_logs.backend_failures({compiled.__name__, own.get("name", compiled.__name__)}))
     return {**own, "kernels": _kernels.rows(start_engine(), compiled), **({"backend_failures": failures} if failures else {})}
