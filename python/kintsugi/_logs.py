@@ -20,6 +20,7 @@ from ._compiled import function_of, live_compiled
 _engine = None
 _next_seq = 0
 _kept = collections.deque(maxlen=10000)
+_failed = collections.deque(maxlen=1000)  # of the kept events those of backends that raised: stats() must not read all events for them
 _frames = weakref.WeakKeyDictionary()  # Compiled -> frame number in trace ids
 _next_frame = 0
 _told_breaks = set()
@@ -77,6 +78,12 @@ def _kinds():
     return {name: number for number, name in enumerate(_engine.event_kinds())}
 
 
+@functools.cache
+def _number_of_backend_failed():
+    """What events have as `why` where a backend raised."""
+    return next(number for number, row in enumerate(_engine.break_rows(), 1) if row["why"] == "BACKEND_FAILED")
+
+
 def _collect():
     """(number, kind, why, JSON text) of what is new."""
     global _next_seq
@@ -86,6 +93,7 @@ def _collect():
     if new:
         _next_seq = new[-1][0] + 1
         _kept.extend(text for _, _, _, text in new)
+        _failed.extend(text for _, kind, why, text in new if kind == _kinds()["fallback"] and why == _number_of_backend_failed())
     return new
 
 
@@ -230,7 +238,8 @@ def _show(event, found, outer, new):
 
 def backend_failures(names):
     """{what its backend raised and where: how often} of a function that events call by one of these names."""
-    return collections.Counter(event["reason"] for event in events() if event["event"] == "fallback" and event.get("why") == "BACKEND_FAILED" and event.get("name") in names)
+    _collect()
+    return collections.Counter(event["reason"] for event in map(json.loads, _failed) if event["name"] in names)
 
 
 def _ask_for_code():
