@@ -23,21 +23,27 @@ collect_args(low *l, uint32_t first, uint32_t count, nodes *out)
     return KIN_OK;
 }
 
+static bool
+is_row_major(const low *l, kin_aten_val v, bool in_dims_of_one)
+{
+    const int64_t *sizes = kin_aten_sizes(l->g, v), *strides = kin_aten_strides(l->g, v);
+    int64_t expected = 1;
+    for (unsigned d = kin_aten_at(l->g, v)->ndim; d-- > 0; expected *= sizes[d])
+        if ((in_dims_of_one || sizes[d] != 1) && strides[d] != expected)
+            return false;
+    return true;
+}
+
 /* A value that is stored lies as eager has it, where it is one of the nodes from `first` on. */
 static void
 wish_strides(low *l, kin_aten_val v, kin_irn node, kin_irn first)
 {
-    const kin_aten_value *a = kin_aten_at(l->g, v);
-    int64_t expected = 1;
-    for (unsigned d = a->ndim; d-- > 0; expected *= kin_aten_sizes(l->g, v)[d])
-        if (kin_aten_sizes(l->g, v)[d] != 1 && kin_aten_strides(l->g, v)[d] != expected) {
-            if (node >= first) /* one of the call's own */
-                kin_ir_set_strides(l->ir, node, kin_aten_strides(l->g, v));
-            return;
-        }
+    if (node >= first && !is_row_major(l, v, false)) /* one of the call's own */
+        kin_ir_set_strides(l->ir, node, kin_aten_strides(l->g, v));
 }
 
-/* PyTorch's operators may lay out their results as an argument lies: views that are stored for them lie as eager has them, too. */
+/* PyTorch's operators may lay out their results as an argument lies: views that are stored for them lie as eager has them, too. So do dims of one
+ * element: a convolution of an image with one channel looks at nothing else to know if channels come last. */
 static void
 wish_argument_strides(low *l, const kin_aten_call *call)
 {
@@ -45,8 +51,9 @@ wish_argument_strides(low *l, const kin_aten_call *call)
         const kin_aten_arg *arg = &l->g->args.at[call->args + i];
         kin_irn node = arg->kind == KIN_ATEN_VALUE ? l->values[arg->value].node : 0;
         const kin_ir_node *n = node ? kin_ir_at(l->ir, node) : NULL;
-        if (n != NULL && kin_ir_op_class(n->op) == KIN_IR_CLASS_VIEW && n->strides == 0 && n->ndim == kin_aten_at(l->g, arg->value)->ndim)
-            wish_strides(l, arg->value, node, 0);
+        if (n != NULL && n->strides == 0 && n->ndim == kin_aten_at(l->g, arg->value)->ndim &&
+            (kin_ir_op_class(n->op) == KIN_IR_CLASS_VIEW || is_row_major(l, arg->value, false)) && !is_row_major(l, arg->value, true))
+            kin_ir_set_strides(l->ir, node, kin_aten_strides(l->g, arg->value));
     }
 }
 
