@@ -48,7 +48,7 @@ compile_graph(const char *text)
     bool ok = false;
     if (g != NULL && kin_aten_verify(g, &why)) {
         kin_compiled made;
-        kin_pipeline_options options = {.frozen = (bool[]){false, true, true}, .libraries = true, .rewrite = {.own = true, .post = true}, .verify = true};
+        kin_pipeline_options options = {.frozen = (bool[]){false, true, true}, .libraries = true, .rewrite = {.own = true, .products = true, .post = true}, .verify = true};
         kin_status status = kin_pipeline_run(g, &options, &made, &why);
         ok = status == KIN_OK;
         CHECK(status != KIN_BUG && (!ok || made.parts[KIN_PART_MAIN].program != NULL));
@@ -73,7 +73,7 @@ compile_code(const char *text)
     bool ok = false;
     if (jit != NULL) {
         kin_compiled made;
-        kin_pipeline_options options = {.frozen = (bool[]){false, true, true}, .libraries = true, .rewrite = {.own = true}, .jit = jit, .verify = true, .print = 1};
+        kin_pipeline_options options = {.frozen = (bool[]){false, true, true}, .libraries = true, .rewrite = {.own = true, .products = true}, .jit = jit, .verify = true, .print = 1};
         kin_status status = kin_pipeline_run(g, &options, &made, &why);
         ok = status == KIN_OK;
         if (!CHECK(status != KIN_BUG))

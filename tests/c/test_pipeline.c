@@ -39,7 +39,7 @@ begin(compilation *c, const char *text)
 static void
 run(compilation *c, kin_jit *jit, kin_plant plant)
 {
-    kin_pipeline_options options = {.jit = jit, .frozen = none, .libraries = true, .verify = true, .rewrite = {.own = true}, .plant = plant};
+    kin_pipeline_options options = {.jit = jit, .frozen = none, .libraries = true, .verify = true, .rewrite = {.own = true, .products = true}, .plant = plant};
     kin_text_clear(&c->why);
     c->status = kin_pipeline_run(c->graph, &options, &c->made, &c->why);
 }
@@ -87,7 +87,7 @@ test_passes(void)
     unsigned seen[32] = {0};
     if (!begin(&c, graph_text))
         return;
-    kin_pipeline_options options = {.frozen = none, .libraries = true, .verify = true, .rewrite = {.own = true}, .watch = count_watched, .arg = seen};
+    kin_pipeline_options options = {.frozen = none, .libraries = true, .verify = true, .rewrite = {.own = true, .products = true}, .watch = count_watched, .arg = seen};
     CHECK_EQ(kin_pipeline_run(c.graph, &options, &c.made, &c.why), KIN_OK);
     CHECK_EQ(c.made.passes.len, kin_npasses - 1);
     for (unsigned i = 0; i + 1 < kin_npasses; i++) {

@@ -18,7 +18,7 @@ rewrite(const char *aten, const char *program, const bool *frozen, rewritten *ou
     kin_aten *g = kin_aten_parse(aten, &why);
     *out = (rewritten){.before = kin_ir_parse(program, &why)};
     bool ok = CHECK(g != NULL) && CHECK(out->before != NULL) && CHECK(kin_ir_verify(out->before, &why)) &&
-              CHECK(kin_rewrite(out->before, g, frozen, &(kin_rewrite_options){.post = true, .own = true}, &out->made) == KIN_OK);
+              CHECK(kin_rewrite(out->before, g, frozen, &(kin_rewrite_options){.post = true, .own = true, .products = true}, &out->made) == KIN_OK);
     if (ok)
         kin_channels_last(&out->made);
     ok = ok && CHECK(kin_ir_verify(out->made.ir, &why)) && CHECK(kin_ir_print(out->made.ir, &out->text));

@@ -164,13 +164,20 @@ typedef struct {
     product x;
 } member;
 
+/* Do we compute products like this one ourselves? */
+static bool
+is_ours(const rewriting *r, const product *x)
+{
+    return x->dtype == KIN_F32 ? r->may.products : r->may.own;
+}
+
 /* Is `n` a product that can be a part of one wider product, apart from what is multiplied? */
 static bool
 read_member(const rewriting *r, kin_irn n, member *out)
 {
     out->result = n;
     return kin_ir_at(r->p, n)->op == KIN_IR_RESULT && read_product(r, kin_ir_arg(r->p, n, 0), &out->x) && out->x.batch == 0 &&
-           out->x.alpha == 1 && out->x.beta == 1 && !is_small(&out->x) && out->x.m > (r->may.own ? 1 : FEW_ROWS) && r->frozen[out->x.b] && !r->frozen[out->x.a] &&
+           out->x.alpha == 1 && out->x.beta == 1 && !is_small(&out->x) && out->x.m > (is_ours(r, &out->x) ? 1 : FEW_ROWS) && r->frozen[out->x.b] && !r->frozen[out->x.a] &&
            (out->x.bias == 0 || r->frozen[out->x.bias]);
 }
 
@@ -234,7 +241,7 @@ rewrite_product(rewriting *r, kin_irn n)
     product x;
     if (!read_product(r, call, &x) || x.k == 0 || kin_ir_numel(r->p, n) == 0)
         return 0;
-    if (!is_small(&x) && x.batch != 0 && (!r->may.own || x.m <= FEW_ROWS))
+    if (!is_small(&x) && x.batch != 0 && (!is_ours(r, &x) || x.m <= FEW_ROWS))
         return 0;
     uint32_t number = (uint32_t)kin_ir_attrs(r->p, call)[0];
     kin_irn together = emit_together(r, n, number);

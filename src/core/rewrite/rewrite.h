@@ -3,7 +3,7 @@
  * - A product with few rows becomes a reduction, which fuses with its neighbours (one token, a small MLP).
  * - addmm is decomposed: the bias fuses into what follows. The product itself becomes a MATMUL call; several products of one
  *   matrix with frozen ones (query, key and value) become one call, their results slices of its result.
- * - Attention becomes a call of core/kernels/attention.h if products are our own, too.
+ * - Attention becomes a call of core/kernels/attention.h.
  * - Layers of nn.RNN, nn.GRU and nn.LSTM: one product for the input of all steps, then a call of core/kernels/recurrent.h that goes through them. Their
  *   gradients: a call that goes back through the steps, then one product each for all steps.
  * - A convolution with frozen weights absorbs what follows it: batch norm (into the weights), an added value, relu, limits.
@@ -59,7 +59,8 @@ typedef struct {
     bool post;         /* calls may absorb a relu; libraries turn NaN into 0 there, so the runner has to detect NaNs by other means */
     bool pairs;        /* ours multiply bfloat16 as it is (gemm_blocked.h) */
     bool random;       /* ... draws random numbers as PyTorch does */
-    bool own;          /* core/kernels does products, also those of many matrices, attention, and convolutions */
+    bool own;          /* core/kernels does attention, convolutions, recurrent layers, and products of half precision */
+    bool products;     /* ... and products of float matrices, also of many: where BLAS is not clearly faster */
 } kin_rewrite_options;
 
 /* g: what `p` was lowered from (extern numbers are its calls). frozen[i]: input i stays as it is between calls. */

@@ -381,7 +381,7 @@ doctor(PyObject *module, PyObject *unused)
 static PyObject *
 set_products(PyObject *module, PyObject *own)
 {
-    return PyBool_FromLong(kin_launch_set_products(PyObject_IsTrue(own) == 1));
+    return PyBool_FromLong(kin_launch_set_products(own == Py_None ? -1 : PyObject_IsTrue(own) == 1));
 }
 
 static PyObject *
@@ -481,7 +481,7 @@ static PyMethodDef module_methods[] = {
     {"memory_totals", memory_totals, METH_NOARGS, "Large blocks of memory: kept for the next call, in use."},
     {"_set_kept_memory", set_kept_memory, METH_O, "Bytes of large blocks that may be kept."},
     {"_set_weights_room", set_weights_room, METH_O, "Percent of the free memory for what is kept of weights."},
-    {"_set_products", set_products, METH_O, "For tests: _set_products(False) does products through BLAS."},
+    {"_set_products", set_products, METH_O, "For tests: products through BLAS (False), in own code (True), or as measured (None). Returns whether they are in own code now."},
     {"set_profile", set_profile, METH_O, "set_profile(flag): whether kernels() tells where the time of launches goes."},
     {"_checkpointed", checkpointed, METH_VARARGS,
      "_checkpointed(function, args, how): (function(*args), graphs that can be done again, others, nodes that will be), for kintsugi._checkpoint."},

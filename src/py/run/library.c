@@ -2,6 +2,7 @@
 #include "py/aten/threads.h"
 #include "py/run/library.h"
 
+#include "core/tiles/tile.h"
 #include "py/aten/make.h"
 #include "py/aten/tensor.h"
 #include "py/compat/imports.h"
@@ -52,7 +53,7 @@ launch_library_has(kin_library_kind kind)
     if (kind == KIN_LIBRARY_MATMUL)
         return launch_blas() != NULL;
     if (kind == KIN_LIBRARY_ATTENTION || kind == KIN_LIBRARY_RECURRENT)
-        return launch_blas() != NULL && launch_blas()->own;
+        return launch_blas() != NULL && kin_tile_here();
     if (kind == KIN_LIBRARY_BERNOULLI)
         return launch_knows_random();
     if (!ops.looked) {
@@ -60,6 +61,12 @@ launch_library_has(kin_library_kind kind)
         ops.ready = find_convolutions();
     }
     return ops.ready;
+}
+
+bool
+launch_products_are_own(void)
+{
+    return launch_blas() != NULL && launch_blas()->own;
 }
 
 /* -- one call --------------------------------------------------------------------------------------------------- */

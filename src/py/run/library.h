@@ -26,6 +26,8 @@ typedef struct {
 bool launch_knows_random(void);
 /* Can such calls be done here? Asked before programs are rewritten to have them. */
 bool launch_library_has(kin_library_kind kind);
+/* Are products of float matrices done in core/kernels? (blas.c) */
+bool launch_products_are_own(void);
 
 /* NULL without memory; no exception. */
 launch_library *launch_library_new(const kin_library_call *call);

@@ -5,8 +5,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* For tests: false does products through BLAS, true as measured (blas.c). Returns whether that makes a difference here. */
-bool kin_launch_set_products(bool own);
+/* For tests: 0 does products through BLAS, 1 in core/kernels where the processor can, less as measured (blas.c). Returns whether they are our own now. */
+bool kin_launch_set_products(int own);
 /* Percent of the free memory that may be taken at a time to keep what is made of weights; where it does not fit, launches compute
  * from the weights as they lie. */
 void kin_launch_set_weights_room(uint32_t percent);
