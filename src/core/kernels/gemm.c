@@ -55,7 +55,7 @@ kin_gemm_pack(const kin_blas *blas, int64_t m, const kin_matrix *b)
     kin_packed *packed = calloc(1, sizeof *packed);
     if (packed == NULL)
         return NULL;
-    packed->own = kin_gemm_is_own(blas, m, b, true);
+    packed->own = m == KIN_GEMM_ANY_ROWS || kin_gemm_is_own(blas, m, b, true);
     packed->m = (int)m;
     packed->bytes = packed->own ? kin_gemm_blocked_panels_len(b) * sizeof(float)
                                 : blas->pack_size(B_MATRIX, (int)m, (int)b->columns, (int)b->rows);
@@ -78,6 +78,12 @@ kin_gemm_pack_again(const kin_blas *blas, kin_packed *packed, const kin_matrix *
     }
     blas->pack(ROW_MAJOR, B_MATRIX, is_dense_rows(b) ? NO_TRANS : TRANS, packed->m, (int)b->columns, (int)b->rows, 1.0f,
                b->data, (int)leading(b), packed->data);
+}
+
+bool
+kin_gemm_packed_is_own(const kin_packed *packed)
+{
+    return packed->own;
 }
 
 size_t

@@ -56,7 +56,7 @@ enum { KIN_EPILOGUE_BUFFERS = 63 };
 /* False: it failed. */
 bool kin_epilogue_run(const kin_epilogue *e, int64_t row, int64_t rows, int64_t column, int64_t columns);
 
-typedef struct kin_packed kin_packed; /* b, in a form of its own, for products with m rows */
+typedef struct kin_packed kin_packed; /* b, in a form of its own */
 
 /* Can BLAS read it as it lies? One stride has to be 1, the other at least the length of what lies together. */
 bool kin_gemm_reads(const kin_matrix *x);
@@ -64,8 +64,12 @@ bool kin_gemm_reads(const kin_matrix *x);
 bool kin_gemm_is_own(const kin_blas *blas, int64_t m, const kin_matrix *b, bool packed);
 /* Is packing b worth it for so many rows? */
 bool kin_gemm_wants_packed(const kin_blas *blas, int64_t m, const kin_matrix *b);
-/* NULL without memory. It does not change when b does: pack again. */
+/* For products with m rows; KIN_GEMM_ANY_ROWS: in our own form (kin_tile_here()), which serves all numbers of rows. NULL without memory. It does not change when b does:
+ * pack again. */
+enum { KIN_GEMM_ANY_ROWS = 0 };
 kin_packed *kin_gemm_pack(const kin_blas *blas, int64_t m, const kin_matrix *b);
+/* In our own form? Then m does not count, and matrices may lie in any way. */
+bool kin_gemm_packed_is_own(const kin_packed *packed);
 void kin_gemm_pack_again(const kin_blas *blas, kin_packed *packed, const kin_matrix *b);
 size_t kin_gemm_packed_bytes(const kin_packed *packed);
 void kin_gemm_free(kin_packed *packed);

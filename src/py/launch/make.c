@@ -138,15 +138,14 @@ shape_of(const kin_program *p, const kin_extern_arg *arg)
     return (kin_matrix){NULL, arg->sizes[0], arg->sizes[1], arg->strides[0], arg->strides[1], launch_matrix_form(p->buffers.at[arg->buffer].dtype)};
 }
 
-/* Is the second argument, a frozen one, there before the program runs, and better packed? What BLAS packs serves one number of rows: where those vary, each
- * plan would have weights of its own, which takes long to make, much memory, and the caches from the others. */
-static bool
-wants_packed(const maker *m, const kin_program *p, const kin_extern_call *c, const kin_library_call *call)
+/* How is the second argument kept? It can be packed if it is frozen and there before the program runs. */
+static launch_packs
+packs_second(const maker *m, const kin_program *p, const kin_extern_call *c, const kin_library_call *call)
 {
     if (!call->frozen || p->buffers.at[c->args[1].buffer].kind != KIN_BUF_INPUT)
-        return false;
+        return LAUNCH_PACKS_NOT;
     kin_matrix a = shape_of(p, &c->args[0]), b = shape_of(p, &c->args[1]);
-    return call->kind == KIN_LIBRARY_CONV || (launch_matmul_packs(&a, &b) && (launch_matmul_is_own(a.rows, &b) || !launch_sizes_vary(m->self)));
+    return call->kind == KIN_LIBRARY_CONV ? LAUNCH_PACKS_ITS_ROWS : launch_matmul_packs(&a, &b, launch_sizes_vary(m->self));
 }
 
 static kin_status
@@ -155,7 +154,7 @@ tie_extern(const maker *m, const kin_rewritten *library, const kin_ir *ir, const
     const kin_extern_call *c = &p->externs.at[i];
     if (library != NULL && c->number >= library->first) {
         const kin_library_call *call = &library->calls.at[c->number - library->first];
-        *out = (launch_extern){.library = launch_library_new(call), .packs = wants_packed(m, p, c, call), .effect = has_effect(ir, c->number)};
+        *out = (launch_extern){.library = launch_library_new(call), .packs = packs_second(m, p, c, call), .effect = has_effect(ir, c->number)};
         return out->library == NULL ? KIN_NOMEM : KIN_OK;
     }
     if (c->number >= m->capture->calls.len)
@@ -329,7 +328,7 @@ tie_library(maker *m, const kin_ir *once)
 {
     launch_code *code = m->code;
     for (uint32_t i = 0; code->once.program != NULL && i < code->once.program->externs.len; i++)
-        code->once.externs[i].packs = false; /* it runs once */
+        code->once.externs[i].packs = LAUNCH_PACKS_NOT; /* it runs once */
     KIN_TRY(find_only_packed(code));
     code->loses_nan = loses_nan(&code->main);
     return take_frozen(m, once);

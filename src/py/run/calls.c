@@ -319,6 +319,12 @@ packs_product(const launch_running *r, uint32_t i)
     return e->packs && e->library->call.kind == KIN_LIBRARY_MATMUL;
 }
 
+static int64_t
+rows_packed_for(const launch_program *lp, uint32_t i)
+{
+    return lp->externs[i].packs == LAUNCH_PACKS_ANY_ROWS ? KIN_GEMM_ANY_ROWS : lp->program->externs.at[i].args[0].sizes[0];
+}
+
 static void
 pack_products(int64_t begin, int64_t end, void *arg)
 {
@@ -329,7 +335,7 @@ pack_products(int64_t begin, int64_t end, void *arg)
         const kin_extern_call *call = &k->r->p->externs.at[i];
         kin_matrix b = matrix_of(k->r, &call->args[1]);
         size_t bytes = 0;
-        if (!launch_pack_matrix(call->args[0].sizes[0], &b, &k->packed[i], &bytes))
+        if (!launch_pack_matrix(rows_packed_for(k->r->lp, i), &b, &k->packed[i], &bytes))
             atomic_store(&k->failed, 1);
         atomic_fetch_add(&k->bytes, bytes);
     }
@@ -387,8 +393,7 @@ launch_say_packing(const launch_program *lp, uint32_t i, kin_text *out)
         say_numbers(c->dilation, 3, out);
         kin_text_addf(out, " %lld\n", (long long)c->groups);
     } else {
-        kin_matrix b = {NULL, weight->sizes[0], weight->sizes[1], weight->strides[0], weight->strides[1], launch_matrix_form(from->dtype)};
-        kin_text_addf(out, " matrix %lld\n", launch_matmul_is_own(x->sizes[0], &b) ? -1 : (long long)x->sizes[0]);
+        kin_text_addf(out, " matrix %lld\n", (long long)rows_packed_for(lp, i));
     }
 }
 

@@ -163,7 +163,7 @@ launch_matmul(const kin_matrix *a, const kin_matrix *b, const launch_packed *pac
     kin_packed *form = packed != NULL ? packed->matrix : NULL;
     kin_matrix left, right = *b;
     float *left_copy = NULL, *right_copy = NULL;
-    bool own = kin_gemm_is_own(blas, a->rows, b, form != NULL);
+    bool own = form != NULL ? kin_gemm_packed_is_own(form) : kin_gemm_is_own(blas, a->rows, b, false);
     left = *a;
     bool ok = own || (make_readable(a, &left, &left_copy) && (form != NULL || make_readable(b, &right, &right_copy)));
     if (ok && (double)a->rows * (double)a->columns * (double)b->columns >= LONG_PRODUCT) {
@@ -178,16 +178,13 @@ launch_matmul(const kin_matrix *a, const kin_matrix *b, const launch_packed *pac
     return ok;
 }
 
-bool
-launch_matmul_is_own(int64_t rows, const kin_matrix *b)
+launch_packs
+launch_matmul_packs(const kin_matrix *a, const kin_matrix *b, bool varying)
 {
-    return kin_gemm_is_own(launch_blas(), rows, b, true);
-}
-
-bool
-launch_matmul_packs(const kin_matrix *a, const kin_matrix *b)
-{
-    return kin_gemm_wants_packed(launch_blas(), a->rows, b) && (kin_gemm_is_own(launch_blas(), a->rows, b, true) || kin_gemm_reads(b));
+    const kin_blas *blas = launch_blas();
+    if (kin_gemm_is_own(blas, a->rows, b, true) || (varying && a->rows > 1 && kin_tile_here()))
+        return LAUNCH_PACKS_ANY_ROWS;
+    return !varying && kin_gemm_wants_packed(blas, a->rows, b) && kin_gemm_reads(b) ? LAUNCH_PACKS_ITS_ROWS : LAUNCH_PACKS_NOT;
 }
 
 bool

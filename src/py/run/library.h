@@ -15,6 +15,10 @@ typedef struct {
     PyObject *fixed; /* CONV by a library: tuple of stride, padding, dilation, groups */
 } launch_library;
 
+/* Is an operand used in packed form? What BLAS packs serves one number of rows: where those vary, each plan would have weights of its own, which takes long to
+ * make, much memory, and the caches from the others. Our own form serves all. Filters of convolutions are packed as their input's sizes need it. */
+typedef enum { LAUNCH_PACKS_NOT, LAUNCH_PACKS_ITS_ROWS, LAUNCH_PACKS_ANY_ROWS } launch_packs;
+
 /* What a call keeps of its frozen operand; zeroed: nothing, the operand is read. */
 typedef struct {
     kin_packed *matrix;
@@ -52,10 +56,9 @@ PyObject *launch_conv(const launch_library *l, PyObject *x, PyObject *weight, Py
 
 /* What a matrix of such numbers is to products. */
 kin_matrix_form launch_matrix_form(kin_dtype dtype);
-/* Is the product faster with b packed? */
-bool launch_matmul_is_own(int64_t rows, const kin_matrix *b); /* with b packed: in a form that is the same for all numbers of rows */
-bool launch_matmul_packs(const kin_matrix *a, const kin_matrix *b);
-/* False (without an exception): it could not be packed. *bytes is what the packed form takes. */
+/* How is the product fastest: with b as it is, or packed? varying: the same b meets several numbers of rows. */
+launch_packs launch_matmul_packs(const kin_matrix *a, const kin_matrix *b, bool varying);
+/* rows: KIN_GEMM_ANY_ROWS or the left side's. False (without an exception): it could not be packed. *bytes is what the packed form takes. */
 bool launch_pack_matrix(int64_t rows, const kin_matrix *b, launch_packed *out, size_t *bytes);
 bool launch_pack_weight(const launch_library *l, const int64_t *x_sizes, PyObject *weight, launch_packed *out, size_t *bytes);
 void launch_packed_free(launch_packed *packed);

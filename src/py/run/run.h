@@ -18,7 +18,7 @@ typedef struct {
     PyObject *op, *args, *kwargs; /* as in kin_capture_call, owned */
     bool effect;                  /* does more than compute its results */
     launch_library *library;      /* instead of these; owned */
-    bool packs;                   /* its second argument is used in packed form */
+    launch_packs packs;           /* its second argument */
 } launch_extern;
 
 /* Time in one operation (profile.c). */
