@@ -35,6 +35,12 @@ CASES = {
     "int cuts": ("TENSOR_TO_NUMBER", "    x = x * int(y.max() + 0.7)", "    x = x * (y.max() + 0.7).long()"),
     "int decides": ("TENSOR_TO_NUMBER", "    if int(y.max() + 0.7) == 3:\n        x = x * 2", "    x = torch.where((y.max() + 0.7).long() == 3, x * 2, x)"),
     "sorted by NumPy": ("TENSOR_NUMPY", "    x = torch.as_tensor(np.sort(x.numpy()))", "    x = torch.as_tensor(torch.sort(x).values)"),
+    "elif": ("DATA_DEPENDENT_BRANCH", "    if y[0] < 9:\n        x = x + 1\n    elif x.sum() > 0:  # n > 0\n        x = x * 2", "    else:\n        x = torch.where(x.sum() > 0, x * 2, x)"),
+    "another statement in the line": ("DATA_DEPENDENT_ASSERT", "    if y is None: assert x.sum() > 1e3  # n > 0",
+                                      "    if y is None: torch._assert_async(x.sum() > 1e3, \"assertion failed\")  # n > 0"),
+    "a break behind a colon": ("EXPLICIT_BREAK", "    if y is None: torch._dynamo.graph_break()  # n > 0", "    if y is None: pass  # n > 0"),
+    "numbers as they are written": ("DATA_DEPENDENT_BRANCH", "    if x.sum() > 1e-3:\n        x = x * 0x10 + 1_000", "    x = torch.where(x.sum() > 1e-3, x * 0x10 + 1_000, x)"),
+    "int decides later": ("TENSOR_TO_NUMBER", "    n = int(x.max())\n    if n > 0:\n        x = x * 2", "    n = x.max().long()\n    x = torch.where(n > 0, x * 2, x)"),
     "graph_break": ("EXPLICIT_BREAK", "    torch._dynamo.graph_break()", None),
     "numpy": ("TENSOR_NUMPY", "    x = torch.as_tensor(np.cumsum(x.numpy(), 0))", "    x = torch.as_tensor(torch.cumsum(x, 0))"),
 }
@@ -82,6 +88,12 @@ def test_code_of_another_shape_gets_no_patch(tmp_path, code):
     ("DATA_DEPENDENT_BRANCH", "    x = x + torch.rand(3) if x.sum() > 0 else x"),                          # draws random numbers either way
     ("DATA_DEPENDENT_BRANCH", "    x = x.mul_(2) if x.sum() > 0 else x"),
     ("DATA_DEPENDENT_BRANCH", "    if x.sum() > 0 or len(y):\n        x = x * 2"),
+    ("DATA_DEPENDENT_BRANCH", "    k = 1\n    if x.sum() > 0: k = 2  # n > 0\n    return x, k"),              # k is a number
+    ("TENSOR_ITEM", "    n = x.sum().item()\n    if n > 0: x = x * 2\n    return x, n"),
+    ("TENSOR_TO_NUMBER", "    n = int(x.abs().max())\n    if n > 0: x = x * 2\n    x = x[:n]"),
+    ("TENSOR_ITEM", "    seen = {'n': x.sum().item()}"),
+    ("TENSOR_TOLIST", "    a = y.tolist()  # n > 0\n    return x, a[0]"),
+    ("EXPLICIT_BREAK", "    y.add_(1); torch._dynamo.graph_break()  # n > 0"),
     ("TENSOR_ITEM", "    return x.sum().item()"),
     ("TENSOR_ITEM", "    n = x.argmax().item()\n    x = x[:n]"),
     ("TENSOR_TO_NUMBER", "    n = int(x.max())\n    x = torch.zeros(n)"),

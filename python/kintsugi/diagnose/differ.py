@@ -10,7 +10,7 @@ from torch.utils._pytree import tree_map
 from .. import _api, _explain, _kernels, _logs, _validate
 from .._config import config
 from . import program as programs
-from . import state, timing
+from . import show, state, timing
 from .screen import quiet
 
 LINEAR = 48  # calls up to which each is looked at; beyond that by halves
@@ -223,7 +223,7 @@ def slower(fn, args, seconds=0.1):
     if timing.ratio(times["compiled"], times["eager"])[1] < SLOWER or any(one.disturbed for one in times.values()):
         return ""
     us = {name: one.typical * 1e6 for name, one in times.items()}
-    return f"compiled calls take {us['compiled']:.3g} us, eager ones {us['eager']:.3g} us ({us['compiled'] / us['eager']:.2f}x as long)"
+    return f"compiled calls take {show.us(us['compiled'])}, eager ones {show.us(us['eager'])} ({us['compiled'] / us['eager']:.2f}x as long)"
 
 
 @contextlib.contextmanager

@@ -63,9 +63,33 @@ def fit(cause):
 @functools.lru_cache(maxsize=8)
 def _parse(text):
     try:
-        return ast.parse(text)
+        tree = ast.parse(text)
     except SyntaxError:
         return None
+    lines = [line.encode() for line in text.splitlines()]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and type(node.value) in _WRITTEN and node.lineno == node.end_lineno <= len(lines):
+            node.value = _WRITTEN[type(node.value)](node.value, lines[node.lineno - 1][node.col_offset:node.end_col_offset].decode(errors="replace"))
+    return tree
+
+
+def _written(kind):
+    """Numbers that a patch shows as the program has them: 1e8, not 100000000.0."""
+    class Written(kind):
+        def __new__(cls, value, text):
+            made = super().__new__(cls, value)
+            made.text = text
+            return made
+
+        def __getnewargs__(self):
+            return kind(self), self.text
+
+        def __repr__(self):
+            return self.text
+    return Written
+
+
+_WRITTEN = {kind: _written(kind) for kind in (int, float)}
 
 
 class _Place:
@@ -85,7 +109,15 @@ class _Place:
         return line[:len(line) - len(line.lstrip())]
 
     def replace(self, node, texts, caution=""):
-        return Patch(self.filename, node.lineno, node.end_lineno, [self.indent(node) + text for text in texts], caution)
+        indent, first, last = self.indent(node), self.lines[node.lineno - 1], self.lines[node.end_lineno - 1].rstrip("\n")
+        if isinstance(node, ast.If) and first.startswith("elif", len(indent)):
+            texts = ["else:", *(f"    {text}" for text in texts)]
+        before, after = first.encode()[:node.col_offset].decode(), last.encode()[node.end_col_offset:].decode()
+        if before.strip() or after.split("#")[0].strip():  # other statements in its lines stay
+            if len(texts) > 1 or texts and texts[0].endswith(":"):
+                raise ValueError("more than one statement in a line")
+            return Patch(self.filename, node.lineno, node.end_lineno, [before + (texts[0] if texts else "pass") + after], caution)
+        return Patch(self.filename, node.lineno, node.end_lineno, [indent + text for text in texts], caution)
 
     def replace_expression(self, old, new, caution=""):
         """The statement that holds expression `old`, with `new` in its place; the rest stays as it is written."""
@@ -135,7 +167,7 @@ def _branch(place):
         raise ValueError("some ways return")
     names = list(dict.fromkeys([*then, *other]))
     _refuse_unbound(place, test, set(then) ^ set(other))
-    _refuse_python(place, None, {name for name in names if all(_is_number(side.get(name)) for side in (then, other))})
+    _refuse_python(place, None, {name for name in names if all(_is_number(side[name]) if name in side else _was_number(place, name) for side in (then, other))})
     keep = {name: ast.Name(name, ast.Load()) for name in names}
     test_text, lines = test.test, []
     if len(names) > 1:  # the decision is computed once, on the values before it
@@ -242,6 +274,12 @@ def _refuse_numbers(a, b):
 
 def _is_number(value):
     return isinstance(value.operand if isinstance(value, ast.UnaryOp) else value, ast.Constant)
+
+
+def _was_number(place, name):
+    """Does the function give the variable a number somewhere?"""
+    function = next(iter(place.nodes(ast.FunctionDef, ast.AsyncFunctionDef)), place.tree)
+    return any(isinstance(node, ast.Assign) and _is_number(node.value) and any(isinstance(target, ast.Name) and target.id == name for target in node.targets) for node in ast.walk(function))
 
 
 def _refuse_object(value):
@@ -430,11 +468,12 @@ def _decided(place):
               and isinstance(node.targets[0], ast.Name) and node.targets[0].id in names and node.lineno == node.end_lineno]
     made = max(makers, key=lambda node: node.lineno)
     if isinstance(made.value, ast.Call) and _name_of(made.value) in ("float", "int") and len(made.value.args) == 1:
-        tensor = made.value.args[0]
+        tensor = _as_tensor(made.value)
     elif isinstance(made.value, ast.Call) and _method("item")(made.value):
         tensor = made.value.func.value
     else:
         raise ValueError("made in another way")
+    _refuse_python(place, made.value, {made.targets[0].id})
     decision = _branch(place)
     between = [line.rstrip("\n") for line in place.lines[made.lineno:decision.first - 1]]
     first = place.replace_expression(made.value, ast.unparse(tensor)).lines
@@ -478,9 +517,11 @@ def _refuse_python(place, call, names=()):
         names = {target.id for target in getattr(statement, "targets", ()) if isinstance(target, ast.Name)}
 
     def is_it(node):
+        if isinstance(node, ast.Subscript):  # an item of the list that it is
+            return is_it(node.value)
         return node is call or isinstance(node, ast.Name) and node.id in names and isinstance(node.ctx, ast.Load)
     for node in ast.walk(next(iter(place.nodes(ast.FunctionDef, ast.AsyncFunctionDef)), place.tree)):
-        if isinstance(node, ast.Return) and node.value is not None:
+        if isinstance(node, (ast.Return, ast.Yield)) and node.value is not None:
             parts = node.value.elts if isinstance(node.value, (ast.Tuple, ast.List)) else node.value.values if isinstance(node.value, ast.Dict) else [node.value]
         elif isinstance(node, ast.Assign) and any(isinstance(target, (ast.Attribute, ast.Subscript)) for target in node.targets):
             parts = [node.value]
@@ -488,6 +529,8 @@ def _refuse_python(place, call, names=()):
             parts = [inner for part in ast.iter_child_nodes(node) for inner in ast.walk(part)]
         elif isinstance(node, ast.Subscript):
             parts = [node.slice]
+        elif isinstance(node, ast.Dict):
+            parts = node.values
         else:
             continue
         if any(is_it(part) for part in parts):
@@ -507,6 +550,7 @@ def _tolist(place):
     if any(call in node.args and _name_of(node) not in _ITERATE for node in place.nodes(ast.Call)) or \
             any(call in (node.left, *node.comparators) for node in place.nodes(ast.Compare)):
         raise ValueError("tensors are not found by their values there")
+    _refuse_python(place, call)
     return place.replace_expression(call, f"{ast.unparse(call.func.value)}.unbind()", "the items stay tensors")
 
 
@@ -587,8 +631,8 @@ def _deepcopy(place):
 
 def _remove_call(place):
     statement = place.statement()
-    if not isinstance(statement, ast.Expr):
-        raise ValueError("its value is used")
+    if not isinstance(statement, ast.Expr) or not isinstance(statement.value, ast.Call) or not _name_of(statement.value).endswith("graph_break"):
+        raise ValueError("its value is used, or the line has more statements")
     alone = any(getattr(node, field, None) == [statement] for node in ast.walk(place.tree) for field in ("body", "orelse", "finalbody"))
     return place.replace(statement, ["pass"] if alone else [])
 

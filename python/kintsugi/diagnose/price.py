@@ -8,7 +8,7 @@
 
 from .. import _api
 from .._config import config
-from . import model, outside, paths, timing
+from . import model, outside, paths, show, timing
 from . import program as programs
 from .screen import quiet
 
@@ -236,13 +236,13 @@ def _fill(cause, times, number, scale):
     cause.price_us, cause.spread_us = max(0.0, gain * 1e6), spread * 1e6
     cause.how = "measured" if cause.why in programs.BRIDGED else "modelled"
     if gain < -max(spread, 0.01 * times["base"].typical):
-        cause.notes.append(f"without the break the call would take {-gain * 1e6:.2g} us longer: what replaces it computes more")
+        cause.notes.append(f"without the break the call would take {show.us(-gain * 1e6)} longer: what replaces it computes more")
     if cause.why == "DATA_DEPENDENT_BRANCH" and cause.skipped:
         cause.notes.append("the price is uncertain: torch.where would also compute the side that these calls did not take")
     elif any(times[way].disturbed for way in ("base", number)):
         cause.notes.append("the price is uncertain: other programs interrupted most of what was timed")
     elif spread > max(abs(gain) / 3, 0.2e-6):
-        cause.notes.append(f"the price is uncertain: it varied by {spread * 1e6:.1f} us from turn to turn")
+        cause.notes.append(f"the price is uncertain: it varied by {show.us(spread * 1e6)} from turn to turn")
     elif abs(gain) < 0.1 * times["base"].typical and cause.how == "measured":
         cause.notes.append("the price is uncertain: it is small, and depends on how the fix is written")
 
@@ -259,7 +259,7 @@ def _share_rest(causes, effects, rest, spread, alone, feeding):
         share = takes[id(cause)] / sum(takes[id(one)] for one in effects) if takes[id(cause)] else 0.0
         cause.price_us, cause.spread_us, cause.how = (scale * takes[id(cause)] + feeding * share) * 1e6, spread * 1e6, "modelled"
         if spread > max(rest / 3, 0.2e-6):
-            cause.notes.append(f"the price is uncertain: it varied by {spread * 1e6:.1f} us from turn to turn")
+            cause.notes.append(f"the price is uncertain: it varied by {show.us(spread * 1e6)} from turn to turn")
     return rest - scale * sum(takes.values())
 
 
