@@ -42,6 +42,17 @@ def keep_settings(_):
     return stack
 
 
+@contextlib.contextmanager
+def _compiling(subgraph, context):
+    """What PyTorch tells backends about a compilation: torch._guards.TracingContext and CompileContext."""
+    from . import _logs
+
+    frame, recording = _logs.ids_of_entry(subgraph.entry, subgraph.name)
+    compilation = torch._guards.CompileContext(torch._guards.CompileId(frame_id=frame, frame_compile_id=recording))
+    with torch._guards.compile_context(compilation), torch._guards.tracing(context):
+        yield
+
+
 _DEVICES = ("cpu", "cuda")
 
 
@@ -277,7 +288,7 @@ class Subgraph:
             fake = symbolic.fakes[i] if dim in (None, _ALL) else symbolic.fakes[i].size(dim)
             node.meta["example_value"] = fake
             given.append(inputs[i] if dim == _ALL else fake)
-        with torch._guards.tracing(symbolic.context):
+        with _compiling(self, symbolic.context):
             fill_example_values(gm, symbolic.mode)
             join = _split_outputs(gm) if self.nested else None
             fn = _joined(self._quiet(_check_callable(self.backend(gm, given))), join)
@@ -292,7 +303,7 @@ class Subgraph:
         for node, fake in zip(self.gm.graph.find_nodes(op="placeholder"), known.fakes):
             node.meta["example_value"] = fake
         fill_example_values(self.gm, known.mode)
-        return torch._guards.tracing(known.context)
+        return _compiling(self, known.context)
 
     def _open_outputs(self):
         """The graph with the items of its tuples as outputs, and what makes tuples of them again."""

@@ -191,6 +191,12 @@ def _find(number, taken):
     return None, taken.get(number), 0
 
 
+def ids_of_entry(number, name):
+    """Frame and recording, as in TORCH_LOGS; the entry may be about to become one."""
+    compiled, _, index = _find(number, {})
+    return (number_frame(compiled), index) if compiled is not None else _ids_of_name(name)
+
+
 def _ids_of_recompilation(event, new):
     """Those of the recording that came of it, which is there already when anything is shown."""
     later = (e for e in new if e["seq"] > event["seq"] and e["event"] == "record" and e["name"] == event["name"])

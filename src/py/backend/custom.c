@@ -504,14 +504,6 @@ kin_custom_lower(const kin_custom *custom, kin_entry_object *entry, PyObject *co
 /* -- the first call ---------------------------------------------------------------------------------------------------- */
 
 static bool
-is_own(const kin_trace *t, kin_vid vid)
-{
-    const kin_val *val = &t->vals.at[vid];
-    const kin_step *maker = val->kind == KIN_VAL_STEP ? &t->steps.at[val->step] : NULL;
-    return maker != NULL && (maker->flags & KIN_STEP_PURE || kin_step_only_makes(maker));
-}
-
-static bool
 is_pure_call(const kin_subgraphs *subgraphs, uint32_t i)
 {
     uint32_t number = subgraphs->by_step[i];
@@ -543,16 +535,20 @@ only_computes(const kin_entry *v, uint32_t i)
     const kin_step *s = &t->steps.at[i];
     if (s->flags & KIN_STEP_BREAK && s->why == KIN_ROW_EXPLICIT_BREAK + 1) /* graph_break() */
         return true;
-    if (s->flags & (KIN_STEP_OPAQUE | KIN_STEP_EFFECT | KIN_STEP_RAISES))
+    if (s->flags & KIN_STEP_RAISES)
+        return kin_step_only_raises(s);
+    if (s->flags & KIN_STEP_OPAQUE)
         return false;
+    if (s->flags & KIN_STEP_EFFECT) /* a setting is read anew where the guards of the entry hold */
+        return kin_step_sets_torch(s) || (!(s->flags & (KIN_STEP_BREAK | KIN_STEP_TORCH)) && kin_step_changes_own(t, s));
     if (s->kind == KIN_STEP_CHECK) /* one on data ends a graph, and changes nothing */
         return true;
     if (s->flags & KIN_STEP_BREAK)
         return false;
     if (s->flags & (KIN_STEP_SUNK | KIN_STEP_PURE))
         return true;
-    if (s->flags & KIN_STEP_MUTATES)
-        return is_own(t, t->vids.at[s->args]);
+    if (s->flags & KIN_STEP_MUTATES || s->kind == KIN_STEP_NEXT)
+        return kin_step_changes_own(t, s);
     if (s->flags & KIN_STEP_TORCH)
         return is_pure_call(v->subgraphs, i);
     switch ((kin_step_kind)s->kind) {

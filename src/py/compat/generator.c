@@ -4,6 +4,8 @@
 #define Py_BUILD_CORE 1
 #include "py/compat/generator.h"
 
+#include <opcode.h>
+
 #include "py/compat/failure.h"
 #include "py/compat/frame_layout.h"
 
@@ -81,6 +83,38 @@ kin_generator_suspend(PyObject *gen, PyCodeObject *code, uint32_t offset, PyObje
         Py_XDECREF(old[i]);
     PyMem_Free(old);
     return KIN_OK;
+}
+
+/* Where calling the generator function has left it: no handler is there. */
+static uint32_t
+find_beginning(PyCodeObject *code)
+{
+    const uint8_t *bytes = (const uint8_t *)_PyCode_CODE(code);
+    uint32_t offset = 0, end = (uint32_t)(Py_SIZE(code) * (Py_ssize_t)sizeof(_Py_CODEUNIT));
+    while (offset + sizeof(_Py_CODEUNIT) < end && bytes[offset] != RETURN_GENERATOR)
+        offset += sizeof(_Py_CODEUNIT);
+    return offset;
+}
+
+kin_status
+kin_generator_end(PyObject *gen)
+{
+    _PyInterpreterFrame *f = kin_generator_frame(gen);
+    if (f != NULL && is_waiting((PyGenObject *)gen)) {
+        PyCodeObject *code = layout_code(f);
+        PyObject **none = PyMem_Calloc((size_t)code->co_nlocalsplus + 1, sizeof *none);
+        if (none == NULL) {
+            PyErr_NoMemory();
+            return KIN_PYERR;
+        }
+        kin_status status = kin_generator_suspend(gen, code, find_beginning(code), none, code->co_nlocalsplus);
+        PyMem_Free(none);
+        KIN_TRY(status);
+        ((PyGenObject *)gen)->gi_frame_state = FRAME_CREATED;
+    }
+    PyObject *closed = PyObject_CallMethod(gen, "close", NULL);
+    Py_XDECREF(closed);
+    return closed != NULL ? KIN_OK : KIN_PYERR;
 }
 
 #endif

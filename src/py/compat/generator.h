@@ -18,5 +18,7 @@ bool kin_generator_has_ended(PyObject *gen);
  * `values` (borrowed, NULL allowed) as localsplus and stack. */
 kin_status kin_generator_suspend(PyObject *gen, PyCodeObject *code, uint32_t offset, PyObject **values, int n)
     KIN_MUST_CHECK;
+/* Makes it one that has ended; none of its code runs. */
+kin_status kin_generator_end(PyObject *gen) KIN_MUST_CHECK;
 
 #endif

@@ -224,6 +224,10 @@ pin_answer(rec *r, kin_vid vid)
 static void
 finish_instruction(rec *r, rec_frame *f, uint32_t offset)
 {
+    if (r->raised_by_c != NULL)
+        rec_raise_known(r);
+    if (r->stopped)
+        return;
     if (r->pending != 0 || rec_always_raises(f) || (offset != f->next && offset != f->jump)) {
         rec_catch(r, f, offset);
         return;

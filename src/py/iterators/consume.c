@@ -362,6 +362,16 @@ rec_end_consumer(rec *r)
     return true;
 }
 
+/* next() of a generator that has returned None: StopIteration is raised, and handled at `offset`. */
+static bool
+finish_stop(rec *r, const rec_consumer *c, const rec_frame *f, uint32_t offset)
+{
+    if (!c->row->raises || !c->ended || c->gen == NULL || c->call.npos != 1 || offset == f->next || O(r, c->returned) != Py_None || !rec_region_is_of(r, f))
+        return false;
+    r->raised_by_c = PyExc_StopIteration;
+    return true;
+}
+
 /* The consuming instruction of `f` is over, the next one is at `offset`. */
 bool
 rec_finish_consumer(rec *r, rec_frame *f, uint32_t offset)
@@ -378,12 +388,13 @@ rec_finish_consumer(rec *r, rec_frame *f, uint32_t offset)
     if (c->row == NULL)
         ok = ok && finish_for(r, c, f, offset);
     else
-        ok = ok && offset == f->next && c->row->finish(r, c);
+        ok = ok && (offset == f->next ? c->row->finish(r, c) : finish_stop(r, c, f, offset));
     ok = ok && (c->lazy == 0 || c->ended);
     if (ok && c->lazy != 0)
         rec_lazy_used_up(r, c->lazy);
     ok = ok && (base || (!rec_zip_writes(r, c) && (c->row == NULL || c->row->written == NULL)));
     if (!ok || r->refused || (base && !rec_region_repeatable(r))) {
+        r->raised_by_c = NULL;
         rec_refuse(r);
         if (!base)
             return false;

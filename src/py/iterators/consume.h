@@ -19,6 +19,7 @@ typedef struct {
     void (*then)(rec *r, struct rec_consumer *c);   /* a callback has returned (NULL: the next one is called) */
     void (*written)(rec *r, struct rec_consumer *c); /* the region is put down: changes of older objects (NULL: none) */
     void (*refused)(rec *r, const struct rec_consumer *c); /* the instruction as opaque steps (NULL: a call) */
+    bool raises;   /* StopIteration, where there is no item */
 } consumer_row;
 
 /* A value on the stack when the instruction began. Its object may die in the instruction. */

@@ -241,7 +241,7 @@ put_behind(rec *r, rec_consumer *c)
 }
 
 static const consumer_row rows[] = {
-    {"all", TAKE_WHILE_TRUE, finish_answer}, {"any", TAKE_WHILE_FALSE, finish_answer}, {"next", TAKE_ONE, finish_next},
+    {"all", TAKE_WHILE_TRUE, finish_answer}, {"any", TAKE_WHILE_FALSE, finish_answer}, {"next", TAKE_ONE, finish_next, .raises = true},
     {"tuple", TAKE_ALL, finish_tuple}, {"list", TAKE_ALL, rec_finish_list}, {"sum", TAKE_ALL, finish_sum},
     {"min", TAKE_ALL, finish_extreme}, {"max", TAKE_ALL, finish_extreme}, {"set", TAKE_ALL, finish_set},
     {"frozenset", TAKE_ALL, finish_constant}, {"dict", TAKE_ALL, finish_dict}, {"sorted", TAKE_ALL, finish_sorted},
@@ -293,7 +293,7 @@ rec_consume_call(rec *r, const rec_args *a)
     bool through_iter = !visible && row->finish != finish_next && row->finish != finish_dict && !sends && !closes;
     kin_vid source = visible ? a->args[at] : through_iter ? rec_hidden_generator(r, a->args[at]) : 0;
     rec_gen *gen = source ? rec_usable_generator(r, source) : NULL;
-    if (gen != NULL && (sends || closes) && (gen->state != GEN_SUSPENDED || (closes && r->region != NULL)))
+    if (gen != NULL && (sends || closes) && (gen->state != GEN_SUSPENDED || (closes && (r->region != NULL || gen->guarded))))
         return false; /* one that has not begun takes None alone */
     bool from_tensor = gen != NULL && a->npos == 2 && row->finish == finish_sum && kin_is_plain_tensor(O(r, a->args[1]));
     if (from_tensor)

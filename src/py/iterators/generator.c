@@ -5,9 +5,11 @@
  *
  * GENERATOR_STATE says where a generator is suspended and what its frame holds, so that an exit, or code that is not
  * watched, finds a real generator in that state. A replay that needs none creates none. A yield inside try or with
- * makes the region fail, since closing the generator would run code there.
+ * makes the region fail, since closing the generator would run code there, except in context managers made by
+ * contextlib.contextmanager: these are not closed, but resumed when the block ends.
  */
 #include "py/compat/generator.h"
+#include "py/compat/imports.h"
 #include "py/compat/kinds.h"
 #include "py/iterators/consume.h"
 #include "py/objects/objects.h"
@@ -203,7 +205,18 @@ is_frame_of(rec *r, const rec_gen *gen, struct _PyInterpreterFrame *f)
     return gen->hidden ? kin_watch_code(f) == gen->code && kin_watch_func(f) == O(r, gen->func) : kin_generator_frame(O(r, gen->vid)) == f;
 }
 
-/* `known`: the frame is a generator of ours that is being closed; it has no handler, so none of its code runs. */
+/* A generator that is suspended inside try or with runs code when it is closed: what was recorded does not have that. */
+static void
+close_generator(rec *r, rec_gen *gen, bool *known)
+{
+    *known = true;
+    if (!gen->guarded || r->skip_expected)
+        return;
+    rec_stop(r, "a generator is closed inside try or with");
+    r->failed = true;
+}
+
+/* `known`: the frame is a generator of ours that is being closed. */
 bool
 rec_enter_from_c(rec *r, struct _PyInterpreterFrame *f, bool *known)
 {
@@ -212,18 +225,28 @@ rec_enter_from_c(rec *r, struct _PyInterpreterFrame *f, bool *known)
         return resume(r, c->gen, f, c->sent);
     for (rec_gen *gen = r->gens; gen != NULL; gen = gen->next)
         if (gen->state == GEN_SUSPENDED && gen->raw == (void *)f)
-            *known = true;
+            close_generator(r, gen, known);
     return false;
+}
+
+/* Does contextlib's __enter__ resume the generator, for a with statement? Then it ends when the block does. */
+static bool
+enters_block(const rec_frame *f)
+{
+    static PyObject *code;
+    return f != NULL && f->back != NULL && f->back->op == KIN_DO_ENTER_WITH && kin_import_once(&code, "contextlib", "_GeneratorContextManager.__enter__.__code__") == (PyObject *)f->code;
 }
 
 void
 rec_op_yield(rec *r)
 {
     rec_frame *f = r->top;
-    if (f->gen == NULL || kin_code_is_guarded(f->kc, f->offset)) {
+    bool guarded = kin_code_is_guarded(f->kc, f->offset);
+    if (f->gen == NULL || (guarded && !(enters_block(f->back) && f->exc == f->back->exc))) {
         rec_stop(r, "unsupported yield");
         return;
     }
+    f->gen->guarded = guarded;
     r->returned = rec_peek(r, 0);
     rec_drop(r, 1);
 }

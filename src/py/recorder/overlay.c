@@ -116,7 +116,7 @@ rec_begin_write(rec *r, rec_place *p)
 {
     uint32_t num;
     PyObject *base = O(r, p->base);
-    if (r->region != NULL || r->epoch_ended || VIRTUAL(r, p->base) != NULL || p->index > KIN_PLACE_INDEX || r->writes.len >= MOST_WRITES ||
+    if (r->epoch_ended || VIRTUAL(r, p->base) != NULL || p->index > KIN_PLACE_INDEX || r->writes.len >= MOST_WRITES ||
         !is_entry(r, p->base) || (p->key != NULL && (!kin_is_exact_immutable(p->key) || kin_exact_has_nan(p->key))) ||
         !number_of(p, base, &num))
         return false;

@@ -239,6 +239,7 @@ typedef struct rec {
     struct rec_gen *gens;    /* generators made by the recording */
     uint64_t region_values;    /* values that regions have saved so far */
     struct rec_region *region; /* region.c: the atomic region that is being recorded; NULL: none */
+    PyObject *raised_by_c;   /* the builtin class of which the C function that has just ended raised an instance without arguments; NULL: none */
     bool refused;            /* the region has failed; it is cut off at the end of the watcher's callback */
     PyObject *dropped_functions, *report_functions; /* logging.c; NULL: none */
     struct rec_crosscheck *crosscheck; /* crosscheck.h; NULL: off */
@@ -284,6 +285,7 @@ typedef struct rec_gen {
     gen_state state;
     bool hidden;           /* only C code holds its object, which it got from an __iter__ */
     bool dirty;            /* its state has not been written yet */
+    bool guarded;          /* suspended inside try or with */
     rec_frame *frame;      /* while suspended or running */
     void *raw;             /* the real frame, once started */
     kin_vid *locals;       /* parameters, bound */
@@ -421,6 +423,8 @@ void rec_refuse(rec *r);
 void rec_settle(rec *r);                              /* undoes a refused region */
 bool rec_region_step(rec *r, kin_step_kind kind, unsigned *flags, const kin_vid *args, uint32_t n);
 uint32_t rec_region_snap(rec *r);
+void rec_region_acts(rec *r);                         /* it has an effect now */
+bool rec_region_has_acted(const rec *r);              /* nothing in it can leave any more */
 int rec_region_added(rec *r, kin_vid set, kin_vid item); /* by the region, to be put down at its end? -1: not known */
 void rec_region_asks(rec *r, bool on);                /* the steps in between have looked at that */
 bool rec_region_open(rec *r, const rec_region_user *user); /* at the current instruction, before its rule has changed anything */

@@ -6,7 +6,8 @@
  *   - a region has no step whose repetition can be observed: only pure steps, reads, checks, changes of objects that
  *     were made in the region, and torch calls that leave random state and version counters alone (this is measured);
  *   - its changes to older iterators and generators, and to sets and lists that only these can reach, are written at its
- *     end (NEXT, SET_ADD, LIST_APPEND, GENERATOR_STATE).
+ *     end (NEXT, SET_ADD, LIST_APPEND, GENERATOR_STATE);
+ *   - after an effect (a store, torch's settings: what a context manager does before its yield), nothing in it can leave.
  *
  * Anything else in a region (an effect, opaque code, the end of an epoch, an exception, an opcode without a rule)
  * makes it fail: the trace is cut back to where the region began, the instruction becomes an opaque step, and the
@@ -36,7 +37,7 @@ typedef struct {
 typedef struct rec_region {
     const rec_region_user *user;
     rec_frame *base;
-    uint32_t snap, steps, nvals, nfacts;
+    uint32_t snap, steps, nvals, nfacts, nwrites;
     rec_info *infos;
     saved_virtual *virtual;
     kin_vid *slots;
@@ -44,6 +45,7 @@ typedef struct rec_region {
     KIN_VEC(kin_vid) used_up;      /* older map and filter objects that are at their end */
     KIN_VEC(put_off) added;
     bool asked_added;              /* the next step takes them into account */
+    bool acted;                    /* it has an effect: what follows cannot leave */
     KIN_VEC(saved_version) versions;
     PyObject *random;              /* state before the first torch call */
     bool committing;
@@ -97,6 +99,7 @@ rec_region_open(rec *r, const rec_region_user *user)
     g->steps = r->t->steps.len;
     g->nvals = r->info.len;
     g->nfacts = r->t->facts.len;
+    g->nwrites = r->writes.len;
     g->infos = malloc(g->nvals * sizeof *g->infos);
     g->virtual = calloc(g->nvals, sizeof *g->virtual);
     g->slots = malloc((size_t)(f->nlocals + f->sp + 1) * sizeof *g->slots);
@@ -189,6 +192,8 @@ rec_region_undo(rec *r)
         r->skip++;
     }
     lose_generators(r);
+    if (r->writes.len > g->nwrites)
+        r->writes.len = g->nwrites; /* the opaque steps that come instead end the epoch */
     for (uint32_t i = g->nfacts; i < r->t->facts.len; i++)
         r->t->facts.at[i].undone = true;
     rec_truncate(r, g->steps);
@@ -363,6 +368,13 @@ is_put_off(rec *r, kin_step_kind kind, unsigned flags, const kin_vid *args, uint
     return true;
 }
 
+/* An effect that runs no Python code. */
+static bool
+is_plain_effect(unsigned flags)
+{
+    return flags & KIN_STEP_EFFECT && !(flags & (KIN_STEP_OPAQUE | KIN_STEP_RAISES | KIN_STEP_MUTATES));
+}
+
 /* Is the step one that the region may have? Refuses the region if not. False: the step is put off to the end. */
 bool
 rec_region_step(rec *r, kin_step_kind kind, unsigned *flags, const kin_vid *args, uint32_t n)
@@ -370,11 +382,13 @@ rec_region_step(rec *r, kin_step_kind kind, unsigned *flags, const kin_vid *args
     rec_region *g = r->region;
     if (g->committing)
         return true;
-    bool ok = !(*flags & (KIN_STEP_OPAQUE | KIN_STEP_EFFECT | KIN_STEP_RAISES));
+    bool acts = is_plain_effect(*flags), ok = acts || !(*flags & (KIN_STEP_OPAQUE | KIN_STEP_EFFECT | KIN_STEP_RAISES));
     if (ok && is_put_off(r, kind, *flags, args, n))
         return false;
     if (*flags & KIN_STEP_MUTATES)
         ok = ok && n > 0 && args[0] >= g->nvals;
+    else if (acts || g->acted)
+        ok = ok && (acts ? !g->acted || !(*flags & KIN_STEP_TORCH) : *flags & KIN_STEP_PURE);
     else if (*flags & KIN_STEP_TORCH)
         ok = ok && kind != KIN_STEP_SET_SUBSCR && torch_may_repeat(r, kind, args, n);
     else if (!(*flags & KIN_STEP_PURE))
@@ -384,6 +398,18 @@ rec_region_step(rec *r, kin_step_kind kind, unsigned *flags, const kin_vid *args
     if (!(*flags & (KIN_STEP_PURE | KIN_STEP_MUTATES)))
         *flags |= KIN_STEP_AGAIN;
     return true;
+}
+
+void
+rec_region_acts(rec *r)
+{
+    r->region->acted = true;
+}
+
+bool
+rec_region_has_acted(const rec *r)
+{
+    return r->region->acted;
 }
 
 /* The region is done: what it did to older objects is put down. */
@@ -402,7 +428,7 @@ rec_region_commit(rec *r)
     }
     for (uint32_t i = 0; i < g->added.len; i++) {
         uint32_t s = rec_step(r, g->added.at[i].kind, KIN_STEP_MUTATES, g->added.at[i].args, 2);
-        if (i > 0 || g->moved.len > 0 || g->used_up.len > 0) /* part of the instruction is done: it cannot be done again */
+        if (i > 0 || g->moved.len > 0 || g->used_up.len > 0 || g->acted) /* part of the instruction is done: it cannot be done again */
             r->t->steps.at[s].snap = 0;
     }
     for (rec_gen *gen = r->gens; gen != NULL; gen = gen->next)

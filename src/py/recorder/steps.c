@@ -76,7 +76,7 @@ rec_step(rec *r, kin_step_kind kind, unsigned flags, const kin_vid *args, uint32
         return 0;
     kin_step s = {.kind = (uint8_t)kind, .flags = (uint16_t)flags, .nargs = (uint16_t)n, .effects = effects_of(r, kind, args)};
     if (!(flags & KIN_STEP_PURE)) {
-        s.snap = rec_snapshot(r);
+        s.snap = r->region != NULL && rec_region_has_acted(r) ? 0 : rec_snapshot(r);
         s.effects |= flags & KIN_STEP_EFFECT ? r->store_effects : 0;
         r->store_effects = 0;
     }
@@ -85,6 +85,8 @@ rec_step(rec *r, kin_step_kind kind, unsigned flags, const kin_vid *args, uint32
         r->status = KIN_NOMEM;
         return 0;
     }
+    if (r->region != NULL && flags & KIN_STEP_EFFECT)
+        rec_region_acts(r);
     uint32_t escaped = r->escaped;
     if (!(flags & (KIN_STEP_PURE | KIN_STEP_MUTATES)) && kind != KIN_STEP_CHECK && !r->keep_inside)
         for (uint32_t i = 0; i < n; i++)

@@ -12,12 +12,12 @@ kin_op_build_generator(const kin_op_args *o)
     return PyObject_Vectorcall(o->arg[0], o->arg + 1, (size_t)(o->nargs - 1 - nkw), nkw ? o->ref : NULL);
 }
 
-/* Without a state the generator has ended. It is new or suspended where no handler is, so close() runs no code of it. */
+/* Without a state the generator has ended. */
 PyObject *
 kin_op_generator_state(const kin_op_args *o)
 {
     if (o->ref == NULL)
-        return PyObject_CallMethod(o->arg[0], "close", NULL);
+        return kin_generator_end(o->arg[0]) == KIN_OK ? Py_NewRef(Py_None) : NULL;
     PyCodeObject *code = (PyCodeObject *)PyTuple_GET_ITEM(o->ref, 0);
     uint32_t offset = (uint32_t)PyLong_AsUnsignedLong(PyTuple_GET_ITEM(o->ref, 1));
     if (kin_generator_suspend(o->arg[0], code, offset, o->arg + 1, o->nargs - 1) != KIN_OK)

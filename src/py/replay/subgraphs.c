@@ -185,3 +185,42 @@ kin_step_only_makes(const kin_step *s)
 {
     return kin_step_does(s, KIN_GIVES_NEW);
 }
+
+static const kin_step *
+maker_of(const kin_trace *t, kin_vid vid)
+{
+    const kin_val *val = &t->vals.at[vid];
+    return val->kind == KIN_VAL_STEP ? &t->steps.at[val->step] : NULL;
+}
+
+/* An object that each run of the program makes anew. */
+static bool
+is_own(const kin_trace *t, kin_vid vid)
+{
+    const kin_step *maker = maker_of(t, vid);
+    if (maker != NULL && maker->kind == KIN_STEP_ITER) { /* the iterator of what is new, or a new one of a view */
+        const kin_step *of = maker_of(t, t->vids.at[maker->args]);
+        return of != NULL && (of->flags & KIN_STEP_PURE || kin_step_only_makes(of) || kin_step_does(of, KIN_VIEW));
+    }
+    return maker != NULL && (maker->flags & KIN_STEP_PURE || kin_step_only_makes(maker));
+}
+
+bool
+kin_step_changes_own(const kin_trace *t, const kin_step *s)
+{
+    if (s->kind == KIN_STEP_CALL && s->nargs > 1 && kin_step_does(s, KIN_OF_FIRST))
+        return is_own(t, t->vids.at[s->args + 1]);
+    return s->nargs > 0 && (s->flags & KIN_STEP_MUTATES || s->kind == KIN_STEP_NEXT) && is_own(t, t->vids.at[s->args]);
+}
+
+bool
+kin_step_only_raises(const kin_step *s)
+{
+    return !(s->flags & (KIN_STEP_OPAQUE | KIN_STEP_EFFECT)) && (s->kind == KIN_STEP_RAISE || kin_step_only_asks(s));
+}
+
+bool
+kin_step_sets_torch(const kin_step *s)
+{
+    return kin_step_switches(s) && !kin_step_does(s, KIN_OF_FIRST);
+}

@@ -44,6 +44,9 @@ kin_subgraph_is_backed_off(kin_subgraph *subgraph)
 /* Does the step ask its operands and change nothing? Does it make an object that was not there before? */
 bool kin_step_only_asks(const kin_step *s);
 bool kin_step_only_makes(const kin_step *s);
+bool kin_step_changes_own(const kin_trace *t, const kin_step *s); /* an object that each run of the program makes anew, and nothing else */
+bool kin_step_only_raises(const kin_step *s);                     /* of those that raise: raising again shows nowhere, as the program handles it */
+bool kin_step_sets_torch(const kin_step *s);                      /* one of torch's settings, to a value that it is given */
 
 /* Writes to the log why graphs are compiled in parts. */
 void kin_subgraphs_say_parts(const kin_entry *v, const kin_subgraphs *subgraphs, kin_event_log *log, PyObject *name, uint32_t entry);

@@ -278,6 +278,30 @@ rec_exception_escapes(rec *r, uint32_t raised)
 
 /* -- raising -------------------------------------------------------------------------------------------------------------- */
 
+/* The last step raises; with those from `first` on it stands for the instruction. */
+static void
+set_pending(rec *r, uint32_t first)
+{
+    rec_frame *f = r->top;
+    f->await = AWAIT_NONE;
+    r->skip_expected = false;
+    r->escaped = 0;
+    kin_step *s = &r->t->steps.at[r->t->steps.len - 1];
+    if (s->out != 0)
+        r->t->vals.at[s->out].kind = KIN_VAL_NONE;
+    s->flags |= KIN_STEP_RAISES;
+    if (r->foreign) {
+        s->flags |= KIN_STEP_OPAQUE | KIN_STEP_EFFECT;
+        r->foreign = false;
+        rec_forget_contents(r);
+    }
+    uint32_t raised = mark_raise(r, first);
+    uint32_t at = r->t->steps.len - 1;
+    r->pending = rec_value(r, (kin_val){.kind = KIN_VAL_STEP, .step = at}, NULL);
+    r->t->steps.at[at].out = r->pending;
+    r->info.at[r->pending].raised = earliest(r, &r->t->steps.at[at], raised);
+}
+
 /* Makes the instruction of the top frame a step that raises; its exception becomes r->pending. */
 static bool
 record_raise(rec *r)
@@ -298,24 +322,24 @@ record_raise(rec *r)
         rec_stop_row(r, KIN_ROW_EXCEPTION_ESCAPED, "an exception was raised and handled here");
         return false;
     }
-    f->await = AWAIT_NONE;
-    r->skip_expected = false;
-    r->escaped = 0;
-    kin_step *s = &r->t->steps.at[r->t->steps.len - 1];
-    if (s->out != 0)
-        r->t->vals.at[s->out].kind = KIN_VAL_NONE;
-    s->flags |= KIN_STEP_RAISES;
-    if (r->foreign) {
-        s->flags |= KIN_STEP_OPAQUE | KIN_STEP_EFFECT;
-        r->foreign = false;
-        rec_forget_contents(r);
-    }
-    uint32_t raised = mark_raise(r, first);
-    uint32_t at = r->t->steps.len - 1;
-    r->pending = rec_value(r, (kin_val){.kind = KIN_VAL_STEP, .step = at}, NULL);
-    r->t->steps.at[at].out = r->pending;
-    r->info.at[r->pending].raised = earliest(r, &r->t->steps.at[at], raised);
+    set_pending(r, first);
     return r->status == KIN_OK;
+}
+
+void
+rec_raise_known(rec *r)
+{
+    rec_frame *f = r->top;
+    kin_vid cls = rec_const(r, r->raised_by_c);
+    r->raised_by_c = NULL;
+    rec_snapshot(r);
+    restore_operands(f);
+    if (!kin_leave_can_pass(f->in)) {
+        rec_stop_row(r, KIN_ROW_EXCEPTION_ESCAPED, "an exception was raised and handled here");
+        return;
+    }
+    rec_step(r, KIN_STEP_RAISE, 0, &cls, 1);
+    set_pending(r, r->t->steps.len - 1);
 }
 
 /* The pending exception is this object: replay expects one of its type. */

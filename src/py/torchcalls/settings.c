@@ -37,8 +37,6 @@ typedef enum { SETTLED_ELSEWHERE, SETTLED_BEFORE, SETTLED_HERE } settled;
 static settled
 who_settled(rec *r, PyObject *asker, const kin_vid *args, uint32_t npos)
 {
-    if (r->region != NULL)
-        return SETTLED_ELSEWHERE;
     for (uint32_t i = r->t->steps.len; i > 0; i--) {
         const kin_step *s = &r->t->steps.at[i - 1];
         bool acts = s->kind == KIN_STEP_CALL && s->flags & KIN_STEP_EFFECT && !(s->flags & KIN_STEP_TORCH);

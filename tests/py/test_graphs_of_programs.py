@@ -1,0 +1,180 @@
+"""What Python programs do between torch calls, and what a custom backend gets of it: one graph, whose result is used from the first call on."""
+import collections
+import contextlib
+
+import pytest
+import torch
+
+kintsugi = pytest.importorskip("kintsugi", reason="the extension is not built", exc_type=ImportError)
+
+FLAG = [0]
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    kintsugi.reset()
+    yield
+
+
+class Backend:
+    def __init__(self):
+        self.graphs, self.runs = 0, 0
+
+    def __call__(self, gm, inputs):
+        self.graphs += 1
+
+        def run(*args):
+            self.runs += 1
+            return gm(*args)
+        return run
+
+
+def vector():
+    return torch.linspace(-1.0, 2.0, 6)
+
+
+def flat(value):
+    return [v.tolist() if isinstance(v, torch.Tensor) else v for v in torch.utils._pytree.tree_leaves(value)]
+
+
+def check(fn, *args, at_once=True):
+    """One graph under fullgraph; at_once: what the backend returned is run in the first call, too."""
+    backend = Backend()
+    expected = flat(fn(*args))
+    compiled = kintsugi.compile(fn, backend=backend, fullgraph=True)
+    for _ in range(3):
+        assert flat(compiled(*args)) == expected
+    assert (backend.graphs, backend.runs) == (1, 3 if at_once else 2)
+
+
+# -- blocks -----------------------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def factor(k):
+    yield k * 2
+
+
+@contextlib.contextmanager
+def flagged():
+    old = FLAG[0]
+    FLAG[0] = 1
+    try:
+        yield
+    finally:
+        FLAG[0] = old
+
+
+@contextlib.contextmanager
+def without_gradients():
+    with torch.no_grad():
+        yield
+
+
+def uses_a_factor(x):
+    with factor(3) as k:
+        y = x * k
+    return y + 1
+
+
+def uses_a_flag(x):
+    y = x * 2
+    with flagged():
+        y = y + FLAG[0]
+    return y.sin() + FLAG[0]
+
+
+def uses_no_gradients(x):
+    y = x * 3
+    with without_gradients():
+        y = y * 2
+    return y + 1
+
+
+def test_block_that_changes_the_program():
+    check(uses_a_flag, vector(), at_once=False)
+
+
+# -- the first call ---------------------------------------------------------------------------------------------------------
+
+
+def splits_a_text(x, text="a, bc,d"):
+    for word in text.split(","):
+        x = x + len(word.strip())
+    return x * 2, "-".join(text.split(","))
+
+
+def counts_different(x):
+    return x * len(set([1, 2, 2])) + len({t.shape for t in (x, x)})
+
+
+def rotates_a_deque(x):
+    queue = collections.deque([x, x + 1])
+    queue.append(x * 2)
+    queue.rotate(1)
+    return queue.popleft() - queue.pop() + len(queue)
+
+
+def handles_an_error(x):
+    table = {"a": 1}
+    try:
+        y = x * table["b"]
+    except KeyError:
+        y = x * table["a"]
+    return y + 1
+
+
+def values_of_a_dict(x):
+    table = {"a": x, "b": x + 1}
+    table["c"] = x * 3
+    return sum(value for value in table.values()), list(table)
+
+
+def in_no_grad(x):
+    with torch.no_grad():
+        y = x * 2
+    return y + 1
+
+
+@pytest.mark.parametrize("fn", [splits_a_text, counts_different, rotates_a_deque, handles_an_error, values_of_a_dict, in_no_grad, uses_a_factor,
+                                uses_no_gradients])
+def test_result_is_used_at_once(fn):
+    check(fn, vector())
+
+
+def test_what_changes_the_program_is_not_done_twice():
+    """The first call is done by the program itself where doing it again would show."""
+    seen = []
+
+    class Counter:
+        count = 0
+    counter = Counter()
+
+    def fn(x):
+        counter.count += 1
+        seen.append(counter.count)
+        return x * 2
+
+    compiled = kintsugi.compile(fn, backend=lambda gm, inputs: gm)
+    for _ in range(3):
+        compiled(vector())
+    assert counter.count == 3 and seen == [1, 2, 3]
+
+
+# -- what backends can ask ------------------------------------------------------------------------------------------------
+
+
+def test_contexts_of_a_compilation():
+    from torch._guards import CompileContext, TracingContext
+
+    seen = []
+
+    def backend(gm, inputs):
+        seen.append((str(CompileContext.get().compile_id), CompileContext.current_compile_id(), TracingContext.get().fake_mode))
+        return gm
+
+    one, other = kintsugi.compile(lambda x: x.sin() + 1, backend=backend), kintsugi.compile(lambda x: x.cos(), backend=backend, dynamic=True)
+    one(torch.ones(3)), one(torch.ones(3, dtype=torch.float64)), other(torch.ones(3))
+    ids = [text.split("/") for text, _, _ in seen]
+    assert all(current is not None and mode is not None for _, current, mode in seen)
+    assert ids[0][0] == ids[1][0] != ids[2][0]
