@@ -222,6 +222,27 @@ def _read(tmp_path, text):
     return [(one.kind, one.title, one.filename, one.line) for one in read.read(str(tmp_path / "log.txt")).findings]
 
 
+@pytest.mark.parametrize("first, others", [("V1123 18:00:00.000000 7 torch/_dynamo/a.py:1] [0/0] [__graph_breaks] ",) * 2, ("DEBUG:torch._dynamo.symbolic_convert.__graph_breaks:", ""),
+                                           ("[rank0]:INFO:torch._dynamo:", ""), ("18:00 symbolic_convert.py:5124 | ", "")])
+def test_formats_of_lines(tmp_path, first, others):
+    """PyTorch's own, TORCH_LOGS_FORMAT=short, and one of the user's. A break told again, without a traceback, is at the user's line as well."""
+    library = "lib/site-packages/torch/utils/x.py:69"
+    page = " For more details about this graph break, please visit: https://x/gb/gb0014.html"
+    records = [[f"Graph break in user code at {library}", "Graph Break Reason: generator", page, "", "User code traceback:", '  File "project/model.py", line 20, in f', "    m(x)"],
+               [f"Graph break (user stack suppressed due to duplicate graph break) in user code at {library}", "Graph Break Reason: generator", page],
+               ["Recompiling function f in project/model.py:4", "    triggered by the following guard failure(s):", "    - 4/0: k == 1"]]
+    text = "".join((others if i else first) + line + "\n" for record in records for i, line in enumerate(record))
+    assert _read(tmp_path, text) == [("break", "generator", "project/model.py", 20), ("recompile", "f was compiled again: 4/0: k == 1", "project/model.py", 4)]
+
+
+def test_a_folder_that_tlparse_has_written(report, tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "raw.jsonl").write_text('{"string_table": []}\n{"compilation_metrics": {"co_name": "f"}, "frame_id": 0}\n')
+    status, text, _ = report("out/raw.log", TRACE)
+    assert cli.main(["report", "out", "-o", "again"]) == status == 0
+    assert "1 graph break, 0 recompiles, 1 failure; 1 compilation told of" in (tmp_path / "again" / "index.html").read_text()
+
+
 def test_a_log_says_which_guards_failed(tmp_path):
     head = "V1125 10:21:05.702000 11913 torch/_dynamo/guards.py:5396] [2/1] [__recompiles] "
     lines = ["Recompiling function pool in /nowhere/m.py:4", "    triggered by the following guard failure(s):", "    - 4/0: scale == 1.0                     # y = x * scale  # m.py:9",

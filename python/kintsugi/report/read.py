@@ -46,9 +46,12 @@ class Read:
     left_out: int = 0
 
 
-_PREFIX = re.compile(r"^(?:\[rank\d+\]:)?(?P<level>[VIWEC])\d{4} \d\d:\d\d:\d\d\.\d+ \d+ \S+?:\d+\](?: \[(?P<id>[^\]]+)\])?(?: \[__(?P<artifact>\w+)\])? ?")
-_BREAK = re.compile(r"^Graph break(?P<again> \(user stack suppressed due to duplicate graph break\))?(?: in user code at |: from user code at:? ?)(?P<file>.+?):(?P<line>\d+)")
-_RECOMPILE = re.compile(r"^Recompiling function (?P<name>\S+) in (?P<file>.+):(?P<line>\d+)")
+# What PyTorch writes before a line, or, with TORCH_LOGS_FORMAT=short, before the first line of a message.
+_PREFIX = re.compile(r"^(?:\[rank\d+\]:)?(?P<level>[VIWEC])\d{4} \d\d:\d\d:\d\d\.\d+ \d+ \S+?:\d+\](?: \[[^\]]+\])?(?: \[__\w+\])? ?"
+                     r"|^(?:\[rank\d+\]:)?(?P<word>DEBUG|INFO|WARNING|ERROR|CRITICAL):[\w.]+:")
+# Behind a prefix of the user's own (TORCH_LOGS_FORMAT), too.
+_BREAK = re.compile(r"(?:^|(?<=[\s:\])|]))Graph break(?P<again> \(user stack suppressed due to duplicate graph break\))?(?: in user code at |: from user code at:? ?)(?P<file>.+?):(?P<line>\d+)")
+_RECOMPILE = re.compile(r"(?:^|(?<=[\s:\])|]))Recompiling function (?P<name>\S+) in (?P<file>.+):(?P<line>\d+)")
 _SKIPPED = re.compile(r"^WON'T CONVERT (?P<name>\S+) (?P<file>.+) line (?P<line>\d+)")
 _FAILED = re.compile(r"^torch\.(?:_dynamo|_inductor)\.exc\.(?P<type>\w+): (?P<title>.*)")
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+), in ')
@@ -59,6 +62,7 @@ class _Collector:
     def __init__(self, source):
         self.read = Read(source, [], [])
         self.known = {}
+        self.users = {}       # line of a library -> the user's line that led there, of breaks whose traceback was told
         self.frames = {}      # frame id of a trace -> (name, file, line) of the function
         self.recompiles = []  # (frame id, reasons), until all frames are known
 
@@ -87,7 +91,10 @@ class _Collector:
 
 def read(path):
     """A Read of a log file, a trace file, or a folder of these."""
-    if os.path.isdir(path):
+    if os.path.isdir(path) and os.path.isfile(os.path.join(path, "raw.log")):  # what tlparse has written: the trace that it has read lies beside its pages
+        collector = _Collector(path)
+        _read_file(os.path.join(path, "raw.log"), collector)
+    elif os.path.isdir(path):
         files = sorted(os.path.join(path, name) for name in os.listdir(path) if name.endswith((".log", ".jsonl", ".json")))
         if not files:
             raise ReportError(f"{path}: no log in this folder; TORCH_TRACE={path} makes PyTorch write some")
@@ -130,7 +137,7 @@ def _read_file(path, collector):
             if body.startswith("{") and (prefix or line.startswith("{")):
                 payload = _take_json(body, collector)
                 continue
-            open_break = _take_line(body, open_break, collector, prefix is None or prefix["level"] in "WEC")
+            open_break = _take_line(body, open_break, collector, prefix is None or (prefix["level"] or prefix["word"])[0] in "WEC")
     if payload is not None:
         _take_payload(payload, collector)
     _close(open_break, collector)
@@ -157,7 +164,7 @@ def _take_line(body, open_one, collector, serious=True):
     page = _PAGE.search(body)
     if page or body.startswith("User code traceback") or len(text) > 60:
         if _is_library(file):  # its traceback follows, with the user's line
-            return ["traceback", file, open_one[2], text, page["page"] if page else "", 0]
+            return ["traceback", file, open_one[2], text, page["page"] if page else "", 0, (file, open_one[2])]
         _close(open_one, collector, page["page"] if page else "")
         return None
     text.append(body[:TEXT])
@@ -166,10 +173,10 @@ def _take_line(body, open_one, collector, serious=True):
 
 def _begin(body, open_one, serious):
     """What a line begins to tell of, if anything."""
-    match = _BREAK.match(body)
+    match = "Graph break" in body and _BREAK.search(body)
     if match:
         return ["break", match["file"], int(match["line"]), []]
-    match = _RECOMPILE.match(body)
+    match = "Recompiling" in body and _RECOMPILE.search(body)
     if match:
         return ["recompile", match["file"], int(match["line"]), [match["name"]]]
     match = _SKIPPED.match(body)
@@ -238,7 +245,9 @@ def _close(open_one, collector, page=""):
     kind, file, line, text, *more = open_one
     page = page or (more[0] if more else "")
     if kind in ("break", "traceback"):
-        _finish_break(file, line, text, page, collector)
+        if kind == "traceback" and not _is_library(file) and len(collector.users) < MOST:
+            collector.users[more[2]] = file, line
+        _finish_break(*collector.users.get((file, line), (file, line)), text, page, collector)
         return
     if kind == "recompile":
         collector.add_recompile(text[0], file, line, text[1:])
