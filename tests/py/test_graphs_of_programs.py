@@ -161,6 +161,84 @@ def test_what_changes_the_program_is_not_done_twice():
     assert counter.count == 3 and seen == [1, 2, 3]
 
 
+# -- dicts ------------------------------------------------------------------------------------------------------------------
+
+
+class Plain(dict):
+    pass
+
+
+class Attributes(dict):
+    def __getattr__(self, name):
+        return self[name]
+
+    def __setattr__(self, name, value):
+        self[name] = value
+
+
+class Filled(dict):
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.extra = 3
+
+
+class Ordered(collections.OrderedDict):
+    def total(self):
+        return sum(self.values())
+
+
+def numbers_as_keys(x):
+    table = {}
+    for i in range(3):
+        table[i] = x * i
+    table.setdefault(5, []).append(x)
+    return table[1] + table[2] + table[5][0], list(table), table.get(7, 1), 2 in table
+
+
+def dict_of_an_own_class(x):
+    table = Plain(a=x, b=x + 1)
+    table["c"] = table["a"] * 2
+    table.update(d=x)
+    return table["b"] + table["c"] * table.get("d"), list(table), "q" in table, len(table)
+
+
+def dict_with_attributes(x):
+    table = Attributes(a=x, b=x + 1)
+    table.c = x * 3
+    return table.a * table.b + table.c
+
+
+def dict_that_fills_itself(x):
+    table = Filled({"q": x}, a=x * 2)
+    return table["a"] * table["q"] + table.extra
+
+
+def ordered_dict_of_an_own_class(x):
+    table = Ordered(a=x, b=x + 1)
+    table["c"] = x
+    return table.total()
+
+
+def defaults_of_a_function(x):
+    table = collections.defaultdict(lambda: x * 0)
+    for i in range(4):
+        table[i % 2] = table[i % 2] + x * i
+    return table[0] - table[1] + table[7]
+
+
+def defaults_of_a_class(x):
+    table = collections.defaultdict(list)
+    for i in range(4):
+        table[i % 2].append(x * i)
+    return [torch.stack(rows).sum() for rows in table.values()]
+
+
+@pytest.mark.parametrize("fn", [numbers_as_keys, dict_of_an_own_class, dict_with_attributes, dict_that_fills_itself, ordered_dict_of_an_own_class,
+                                defaults_of_a_function, defaults_of_a_class])
+def test_dicts(fn):
+    check(fn, vector())
+
+
 # -- what backends can ask ------------------------------------------------------------------------------------------------
 
 

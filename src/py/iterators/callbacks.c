@@ -399,6 +399,66 @@ call_reduce(rec *r, const rec_args *a)
     return true;
 }
 
+/* -- defaultdict ------------------------------------------------------------------------------------------------------ */
+
+static bool
+finish_missing(rec *r, rec_consumer *c)
+{
+    if (c->n != 1)
+        return false;
+    rec_drop(r, 2);
+    rec_push(r, c->items[0]);
+    return true;
+}
+
+static void
+put_missing(rec *r, rec_consumer *c)
+{
+    const kin_vid args[3] = {c->args[0], c->args[1], c->items[0]};
+    uint32_t s = rec_step(r, KIN_STEP_SET_SUBSCR, KIN_STEP_MUTATES, args, 3);
+    r->t->steps.at[s].snap = 0;
+    rec_pairs_put(r, VIRTUAL(r, args[0]), args[1], args[2]);
+    rec_changed(r, args[0]);
+}
+
+static void
+ask_opaquely(rec *r, const rec_consumer *c)
+{
+    kin_vid out = rec_step_out(r, KIN_STEP_SUBSCR, KIN_STEP_OPAQUE | KIN_STEP_EFFECT, c->args, 2);
+    if (VIRTUAL(r, c->args[0]) != NULL)
+        VIRTUAL(r, c->args[0])->known = false;
+    rec_forget_contents(r);
+    r->skip_expected = true;
+    rec_drop(r, 2);
+    rec_await_result(r, out, r->t->vals.at[out].step);
+}
+
+static const consumer_row missing_row = {"__missing__", TAKE_ALL, finish_missing, NULL, put_missing, ask_opaquely};
+
+bool
+rec_consume_missing(rec *r)
+{
+    kin_vid dict = rec_peek(r, 1), key = rec_peek(r, 0), func, self;
+    const rec_virtual *f = VIRTUAL(r, dict);
+    if (f == NULL || f->kind != VIRTUAL_DICT || !f->known || f->of == 0 || !rec_is_pair_key(O(r, key)) || !rec_can_const(r, key) ||
+        rec_pairs_find(r, f, O(r, key)) != NULL || !rec_find_callback(r, f->of, &func, &self))
+        return false;
+    key = rec_need_const(r, key);
+    rec_consumer *c = rec_begin_consumer(r, NULL);
+    if (c == NULL)
+        return false;
+    c->row = &missing_row;
+    c->args[0] = dict;
+    c->args[1] = key;
+    c->call = (rec_args){.args = c->args, .npos = 2, .ndrop = 2};
+    rec_args call = {.callee = func, .args = &self, .npos = self != 0};
+    if (!rec_bind(r, &call))
+        rec_refuse(r);
+    else
+        rec_await_callback(r, call.callee);
+    return true;
+}
+
 bool
 rec_consume_callbacks(rec *r, const rec_args *a)
 {

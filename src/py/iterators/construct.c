@@ -263,6 +263,53 @@ needs_no_init(PyTypeObject *tp, const rec_args *a)
     return a->npos + a->nkw == 0 && tp->tp_init == base->tp_init && (base == &PyBaseObject_Type || base == &PyDict_Type || base == &PyList_Type);
 }
 
+/* Is the instance made here, with contents that are known, and has nobody else seen it? */
+static bool
+is_own_dict(rec *r, kin_vid obj)
+{
+    const rec_virtual *f = VIRTUAL(r, obj);
+    return f != NULL && f->kind == VIRTUAL_OBJECT && !f->escaped && rec_mapping(r, obj) != NULL;
+}
+
+/* A class whose instances dict or OrderedDict fills by its __init__. The first stores without asking __setitem__, the second asks it. */
+static bool
+construct_dict(rec *r, const rec_args *a, PyObject *alloc)
+{
+    PyTypeObject *tp = (PyTypeObject *)O(r, a->callee);
+    kin_vid *pairs = NULL;
+    uint32_t n = 0;
+    const PyTypeObject *base = static_base(tp);
+    bool filled = base == &PyDict_Type || (base == &PyODict_Type && tp->tp_as_mapping->mp_ass_subscript == base->tp_as_mapping->mp_ass_subscript);
+    if (!filled || tp->tp_init != base->tp_init || !rec_dict_pairs(r, a, &pairs, &n))
+        return false;
+    need_constructors(r, tp);
+    kin_vid obj = new_instance(r, a->callee, alloc, NULL, 0);
+    for (uint32_t i = 0; i < n; i += 2)
+        rec_put_in_own_dict(r, obj, pairs[i], pairs[i + 1]);
+    free(pairs);
+    return rec_model_value(r, a, obj);
+}
+
+/* dict.__init__(self, ...), as an __init__ of the program calls it. */
+static bool
+call_dict_init(rec *r, const rec_args *a)
+{
+    static PyObject *init; /* borrowed, of a static type */
+    kin_vid *pairs = NULL;
+    uint32_t n = 0;
+    if (init == NULL)
+        init = PyDict_GetItemString(kin_type_dict(&PyDict_Type), "__init__");
+    if (O(r, a->callee) != init || a->npos < 1 || !is_own_dict(r, a->args[0]))
+        return false;
+    const rec_args from = {.args = a->args + 1, .npos = a->npos - 1, .nkw = a->nkw, .kwnames = a->kwnames};
+    if (!rec_dict_pairs(r, &from, &pairs, &n))
+        return false;
+    for (uint32_t i = 0; i < n; i += 2)
+        rec_put_in_own_dict(r, a->args[0], pairs[i], pairs[i + 1]);
+    free(pairs);
+    return rec_model_value(r, a, rec_const(r, Py_None));
+}
+
 static bool
 construct_by_init(rec *r, const rec_args *a, PyObject *alloc)
 {
@@ -272,6 +319,8 @@ construct_by_init(rec *r, const rec_args *a, PyObject *alloc)
         need_constructors(r, tp);
         return rec_model_value(r, a, new_instance(r, a->callee, alloc, NULL, 0));
     }
+    if (construct_dict(r, a, alloc))
+        return true;
     PyObject *init = _PyType_Lookup(tp, REC_STR("__init__"));
     bool takes_args = PyExceptionClass_Check(static_base(tp));
     if (init == NULL || !PyFunction_Check(init) || !rec_can_inline(r, init) || static_base(tp) == &PyTuple_Type)
@@ -340,5 +389,5 @@ rec_call_constructor(rec *r, const rec_args *a)
         type_call = PyDict_GetItemString(kin_type_dict(&PyType_Type), "__call__");
     if (O(r, a->callee) == type_call)
         return call_type_call(r, a);
-    return a->npos + a->nkw <= 250 && call_new(r, a);
+    return a->npos + a->nkw <= 250 && (call_new(r, a) || call_dict_init(r, a));
 }

@@ -266,6 +266,13 @@ rec_op_call_spread(rec *r)
     PyObject *kwnames = NULL;
     bool positions = rec_items_of(r, pos, &items, &n);
     bool known = (!has_kw || rec_pairs_of(r, kw, &pairs, &npairs)) && positions && n + npairs / 2 < 200;
+    for (uint32_t i = 0; i < npairs; i += 2)
+        if (!PyUnicode_CheckExact(O(r, pairs[i]))) { /* the call raises */
+            free(pairs);
+            pairs = NULL;
+            npairs = 0;
+            known = false;
+        }
     if (!positions && (!has_kw || pairs != NULL) && star_call_of(r, func, pos, pairs, npairs, ndrop)) {
         free(pairs);
         return;

@@ -1,4 +1,4 @@
-/* Models of OrderedDict and defaultdict, and of dict.update. If the recording creates one with string keys, it is known like a dict
+/* Models of OrderedDict and defaultdict, and of dict.update. If the recording creates one whose keys are texts or ints, it is known like a dict
  * (VIRTUAL_DICT): its pairs in their order. What a defaultdict returns for a missing key is known if its factory is a
  * builtin class.
  */
@@ -65,7 +65,14 @@ model_default_dict(rec *r, const rec_args *a)
         if (VIRTUAL(r, a->args[0]) == NULL)
             rec_need_type(r, a->args[0]);
     }
-    return make_dict(r, a, (PyTypeObject *)O(r, a->callee), a->args[0], a->npos == 2 ? a->args[1] : 0, factory);
+    kin_vid first = a->args[0];
+    bool function = factory == NULL && PyFunction_Check(O(r, first));
+    if (!make_dict(r, a, (PyTypeObject *)O(r, a->callee), first, a->npos == 2 ? a->args[1] : 0, factory))
+        return false;
+    rec_virtual *f = VIRTUAL(r, r->top->await_vid);
+    if (function && f != NULL)
+        f->of = first;
+    return true;
 }
 
 /* -- methods of OrderedDict ------------------------------------------------------------------------------------------------ */
@@ -106,7 +113,7 @@ ordered_move(rec *r, const rec_args *a)
 {
     rec_virtual *f = known_ordered(r, a);
     int last = f != NULL && a->npos >= 2 ? read_last(r, a, 2) : -1;
-    if (last < 0 || O(r, a->args[1]) == NULL || !PyUnicode_CheckExact(O(r, a->args[1])) || rec_need_const(r, a->args[1]) == 0)
+    if (last < 0 || !rec_is_pair_key(O(r, a->args[1])) || !rec_can_const(r, a->args[1]) || rec_need_const(r, a->args[1]) == 0)
         return false;
     kin_vid *at = rec_pairs_find(r, f, O(r, a->args[1]));
     if (at == NULL)
@@ -145,7 +152,7 @@ static bool
 ordered_pop(rec *r, const rec_args *a)
 {
     rec_virtual *f = known_ordered(r, a);
-    if (f == NULL || a->nkw || a->npos < 2 || a->npos > 3 || O(r, a->args[1]) == NULL || !PyUnicode_CheckExact(O(r, a->args[1])) ||
+    if (f == NULL || a->nkw || a->npos < 2 || a->npos > 3 || !rec_is_pair_key(O(r, a->args[1])) || !rec_can_const(r, a->args[1]) ||
         rec_need_const(r, a->args[1]) == 0)
         return false;
     kin_vid *found = rec_pairs_find(r, f, O(r, a->args[1])), item = found ? *found : 0;
@@ -180,16 +187,22 @@ rec_model_dict_update(rec *r, const rec_args *a)
     const rec_args from = {.args = a->args + 1, .npos = a->npos - 1, .nkw = a->nkw, .kwnames = a->kwnames};
     kin_vid *pairs = NULL;
     uint32_t n = 0;
-    if (f == NULL || f->kind != VIRTUAL_DICT || !f->known || a->nkw >= 100 || (a->npos == 2 && a->args[1] == a->args[0]) ||
+    bool plain = f != NULL && f->kind == VIRTUAL_DICT && f->known, own = f != NULL && f->kind == VIRTUAL_OBJECT && !f->escaped && rec_mapping(r, a->args[0]) != NULL;
+    if ((!plain && (!own || PyODict_Check(O(r, a->args[0])))) || a->nkw >= 100 || (a->npos == 2 && a->args[1] == a->args[0]) ||
         !rec_dict_pairs(r, &from, &pairs, &n))
         return false;
     for (uint32_t i = 0; i < n; i += 2) {
+        if (own) {
+            rec_put_in_own_dict(r, a->args[0], pairs[i], pairs[i + 1]);
+            continue;
+        }
         const kin_vid args[3] = {a->args[0], pairs[i], pairs[i + 1]};
         rec_step(r, KIN_STEP_SET_SUBSCR, KIN_STEP_MUTATES, args, 3);
         rec_pairs_put(r, VIRTUAL(r, a->args[0]), pairs[i], pairs[i + 1]);
     }
     free(pairs);
-    rec_changed(r, a->args[0]);
+    if (plain)
+        rec_changed(r, a->args[0]);
     return rec_model_value(r, a, rec_const(r, Py_None));
 }
 

@@ -256,7 +256,7 @@ rec_model_dict_setitem(rec *r, const rec_args *a)
     rec_place place = {.kind = KIN_PLACE_ITEM, .base = a->args[0], .key = O(r, a->args[1])};
     bool dict = PyDict_CheckExact(O(r, a->args[0])) && rec_is_const(r, a->args[1]);
     rec_model_store(r, a, a->args[2], dict ? &place : NULL);
-    if (map != NULL && rec_is_const(r, a->args[1]) && PyUnicode_CheckExact(O(r, a->args[1]))) {
+    if (map != NULL && rec_is_const(r, a->args[1]) && rec_is_pair_key(O(r, a->args[1]))) {
         rec_pairs_put(r, map, rec_as_const(r, a->args[1]), a->args[2]);
     } else if (map != NULL) {
         map->known = false;

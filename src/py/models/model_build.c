@@ -144,10 +144,10 @@ pairs_of_items(rec *r, kin_vid vid, kin_vid **pairs, uint32_t *n, uint32_t more)
 }
 
 static bool
-are_texts(rec *r, const kin_vid *pairs, uint32_t n)
+are_keys(rec *r, const kin_vid *pairs, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i += 2)
-        if (O(r, pairs[i]) == NULL || !PyUnicode_CheckExact(O(r, pairs[i])) || !rec_can_const(r, pairs[i]))
+        if (!rec_is_pair_key(O(r, pairs[i])) || !rec_can_const(r, pairs[i]))
             return false;
     return true;
 }
@@ -165,12 +165,12 @@ put_pair(rec *r, kin_vid *pairs, uint32_t *n, kin_vid key, kin_vid value)
     pairs[(*n)++] = value;
 }
 
-/* Pairs without repetitions in their place, the call's keywords behind them. False: the keys are not known texts. */
+/* Pairs without repetitions in their place, the call's keywords behind them. False: the keys are not known. */
 static bool
 join_pairs(rec *r, const rec_args *a, kin_vid *pairs, uint32_t *n)
 {
     uint32_t count = 0;
-    if (!are_texts(r, pairs, *n))
+    if (!are_keys(r, pairs, *n))
         return false;
     for (uint32_t i = 0; i < *n; i += 2)
         put_pair(r, pairs, &count, rec_need_const(r, pairs[i]), pairs[i + 1]);

@@ -354,7 +354,7 @@ rec_partial_parts(rec *r, const rec_args *a, kin_vid partial, kin_vid *fn, kin_v
     rec_need_type(r, pa);
     rec_need_len(r, pa, PyTuple_GET_SIZE(p->args));
     if (!rec_pairs_of(r, kw, &pairs, &npairs))
-        return false;
+        return false; /* their keys are texts: partial() has been called with them */
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(p->args); i++)
         all[n++] = rec_src(r, pa, KIN_ACCESS_TUPLE_ITEM, (uint32_t)i, PyTuple_GET_ITEM(p->args, i));
     memcpy(all + n, a->args, a->npos * sizeof *a->args);

@@ -359,7 +359,7 @@ known_member(rec *r, kin_vid container, kin_vid item)
     if (!kin_is_exact_key(key) || !rec_can_const(r, item))
         return -1;
     if (f != NULL) {
-        if ((f = rec_exact_dict(r, container)) == NULL || !PyUnicode_CheckExact(key))
+        if ((f = rec_asked_dict(r, container, REC_STR("__contains__"))) == NULL || !rec_is_pair_key(key))
             return -1;
         rec_need_const(r, item);
         return rec_pairs_find(r, f, key) != NULL;

@@ -21,8 +21,8 @@ rec_known_item(rec *r, kin_vid container, kin_vid key)
         rec_need_const(r, key);
         return f->items[i];
     }
-    rec_virtual *pairs = rec_exact_dict(r, container);
-    if (pairs != NULL && PyUnicode_CheckExact(k)) {
+    rec_virtual *pairs = rec_asked_dict(r, container, REC_STR("__getitem__"));
+    if (pairs != NULL && rec_is_pair_key(k)) {
         rec_need_const(r, key);
         kin_vid *found = rec_pairs_find(r, pairs, k);
         return found ? *found : 0;
@@ -257,7 +257,7 @@ update_virtual(rec *r, rec_virtual *f, kin_vid key, kin_vid value, bool delete)
         keep_reachable(r, f, value);
         return;
     }
-    if (f->kind == VIRTUAL_DICT && PyUnicode_CheckExact(k) && rec_is_const(r, key)) {
+    if (f->kind == VIRTUAL_DICT && rec_is_pair_key(k) && rec_is_const(r, key)) {
         if (delete)
             rec_pairs_drop(r, f, k);
         else
@@ -298,6 +298,20 @@ item_place(rec *r, kin_vid container, kin_vid key, bool delete, rec_place *p)
     return true;
 }
 
+/* d[key] = value of a dict made here whose class does not say how. */
+static bool
+store_in_own_dict(rec *r, const kin_vid *args, bool delete)
+{
+    rec_virtual *f = VIRTUAL(r, args[0]), *map = f != NULL && f->kind == VIRTUAL_OBJECT && !delete ? rec_mapping(r, args[0]) : NULL;
+    PyTypeObject *tp = Py_TYPE(O(r, args[0])), *base = PyType_IsSubtype(tp, &PyODict_Type) ? &PyODict_Type : &PyDict_Type;
+    if (map == NULL || f->escaped || tp->tp_as_mapping->mp_ass_subscript != base->tp_as_mapping->mp_ass_subscript ||
+        !rec_is_pair_key(O(r, args[1])) || !rec_can_const(r, args[1]))
+        return false;
+    rec_need_type(r, args[0]);
+    rec_put_in_own_dict(r, args[0], rec_need_const(r, args[1]), args[2]);
+    return true;
+}
+
 void
 rec_op_store_subscr(rec *r, bool delete)
 {
@@ -319,6 +333,10 @@ rec_op_store_subscr(rec *r, bool delete)
         rec_lookup(r, tp, REC_STR("__setitem__"));
         if (rec_inline(r, &(rec_args){.callee = rec_found(r, tp, REC_STR("__setitem__"), set), .args = args, .npos = 3, .ndrop = 3}, NULL, 0, KIN_RESUME_DROP, 0))
             return;
+    }
+    if (store_in_own_dict(r, args, delete)) {
+        rec_drop(r, n);
+        return;
     }
     rec_virtual *f = VIRTUAL(r, container);
     PyObject *k = O(r, key);

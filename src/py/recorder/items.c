@@ -206,6 +206,20 @@ step_sequence_items(rec *r, kin_vid vid, kin_vid **items, uint32_t *n)
     return *items != NULL && rec_step_items(r, vid, (int)size, *items);
 }
 
+rec_virtual *
+rec_asked_dict(rec *r, kin_vid dict, PyObject *method)
+{
+    const rec_virtual *f = VIRTUAL(r, dict);
+    if (f == NULL || f->kind != VIRTUAL_OBJECT || f->of == 0)
+        return rec_exact_dict(r, dict);
+    PyTypeObject *tp = r->info.at[dict].type, *base = PyType_IsSubtype(tp, &PyODict_Type) ? &PyODict_Type : &PyDict_Type;
+    if (O(r, dict) == NULL || _PyType_Lookup(tp, method) != _PyType_Lookup(base, method))
+        return NULL;
+    rec_need_attrs(r, dict);
+    rec_lookup(r, tp, method);
+    return rec_mapping(r, dict);
+}
+
 bool
 rec_items_of(rec *r, kin_vid vid, kin_vid **items, uint32_t *n)
 {
@@ -228,6 +242,10 @@ rec_items_of(rec *r, kin_vid vid, kin_vid **items, uint32_t *n)
                    copy_items(f->items, f->n, 1, f->pos, items, n);
         case VIRTUAL_DICT:
             return copy_items(f->items, f->n, 2, 0, items, n);
+        case VIRTUAL_OBJECT: {
+            const rec_virtual *pairs = f->of != 0 ? rec_asked_dict(r, vid, REC_STR("__iter__")) : NULL;
+            return pairs != NULL && copy_items(pairs->items, pairs->n, 2, 0, items, n);
+        }
         case VIRTUAL_VIEW:
             return dict_items(r, f->items[0], (char)f->pos, items, n);
         default:
@@ -288,7 +306,7 @@ rec_use_up(rec *r, kin_vid vid, kin_vid **items, uint32_t *n)
     return ok;
 }
 
-/* Pairs of a dict whose keys are known strings; false when they are not. */
+/* Pairs of a dict whose keys are known; false when they are not. */
 bool
 rec_pairs_of(rec *r, kin_vid dict, kin_vid **pairs, uint32_t *n)
 {
@@ -309,10 +327,10 @@ rec_pairs_of(rec *r, kin_vid dict, kin_vid **pairs, uint32_t *n)
     }
     PyObject *keys = PyDict_CheckExact(obj) || PyODict_CheckExact(obj) ? known_keys(r, dict) : NULL;
     Py_ssize_t size = keys != NULL ? PyTuple_GET_SIZE(keys) : 0;
-    bool texts = keys != NULL;
-    for (Py_ssize_t i = 0; texts && i < size; i++)
-        texts = PyUnicode_CheckExact(PyTuple_GET_ITEM(keys, i));
-    *pairs = texts ? malloc((2 * (size_t)size + 1) * sizeof **pairs) : NULL;
+    bool known = keys != NULL;
+    for (Py_ssize_t i = 0; known && i < size; i++)
+        known = rec_is_pair_key(PyTuple_GET_ITEM(keys, i));
+    *pairs = known ? malloc((2 * (size_t)size + 1) * sizeof **pairs) : NULL;
     for (Py_ssize_t i = 0; *pairs != NULL && i < size; i++) {
         PyObject *key = PyTuple_GET_ITEM(keys, i);
         (*pairs)[(*n)++] = rec_const(r, key);

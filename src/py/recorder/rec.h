@@ -44,7 +44,8 @@ typedef struct {
     uint32_t n, cap, pos;
     kin_vid *items;
     kin_vid of;       /* VIRTUAL_ITER: the container it runs over. VIRTUAL_OBJECT of a dict class: a value without an
-                         object whose VIRTUAL_DICT is the mapping part. VIRTUAL_FUNCTION: 0, or its __wrapped__ */
+                         object whose VIRTUAL_DICT is the mapping part. VIRTUAL_DICT: 0, or the function that
+                         gives a defaultdict its values. VIRTUAL_FUNCTION: 0, or its __wrapped__ */
     PyObject *aux;    /* CONST detail: METHOD/FUNCTION/SUPER: borrowed object kept by refs */
 } rec_virtual;
 
@@ -373,7 +374,7 @@ bool rec_function_has_tensor(rec *r, kin_vid func); /* in its closure; true wher
 rec_gen *rec_find_generator(rec *r, kin_vid vid);
 
 /* ---- items.c ---- */
-bool rec_pairs_of(rec *r, kin_vid dict, kin_vid **pairs, uint32_t *n); /* malloc'ed; keys are known strings */
+bool rec_pairs_of(rec *r, kin_vid dict, kin_vid **pairs, uint32_t *n); /* malloc'ed; keys are known texts or ints */
 kin_vid rec_dict_item(rec *r, kin_vid dict, PyObject *key, PyObject *obj);
 bool rec_reads_as_tuple(PyTypeObject *tp);             /* a class of tuples that leaves reading to tuple's own code */
 rec_virtual *rec_named_items(rec *r, kin_vid vid);      /* VIRTUAL_NAMED that tuple's own code reads; NULL = not so */
@@ -494,9 +495,13 @@ bool rec_virtual_push(rec_virtual *f, kin_vid vid);
 void rec_escape(rec *r, kin_vid vid);
 /* Known contents as key, value pairs (dict items, instance attributes) with constant keys. */
 kin_vid *rec_pairs_find(rec *r, const rec_virtual *f, PyObject *key); /* place of the value; NULL = absent */
+bool rec_is_pair_key(PyObject *key); /* a text or an int: a dict with such keys is followed. True and 1.0, which are equal to 1, are none */
+bool rec_may_equal_int(PyObject *key); /* such a key must not be looked up in a dict that is followed */
 void rec_pairs_put(rec *r, rec_virtual *f, kin_vid key, kin_vid value);
 void rec_pairs_drop(rec *r, rec_virtual *f, PyObject *key);
 rec_virtual *rec_mapping(rec *r, kin_vid vid); /* key, value pairs of a virtual dict, dict-like instance or __dict__; NULL = unknown */
+rec_virtual *rec_asked_dict(rec *r, kin_vid dict, PyObject *method); /* ... or an instance made here whose class leaves the method to dict */
+void rec_put_in_own_dict(rec *r, kin_vid dict, kin_vid key, kin_vid value); /* an instance of a dict class, made here */
 rec_virtual *rec_exact_dict(rec *r, kin_vid vid); /* ... where it is an exact dict */
 void rec_touch_iterators(rec *r, kin_vid container);
 bool rec_meta(rec *r, kin_vid tensor, unsigned mask); /* makes tensor metadata a fact or a check */

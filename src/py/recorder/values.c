@@ -514,6 +514,18 @@ rec_make_virtual(rec *r, kin_vid vid, virtual_kind kind, const kin_vid *items, u
     return f;
 }
 
+bool
+rec_is_pair_key(PyObject *key)
+{
+    return key != NULL && (PyUnicode_CheckExact(key) || PyLong_CheckExact(key));
+}
+
+bool
+rec_may_equal_int(PyObject *key)
+{
+    return PyBool_Check(key) || PyFloat_CheckExact(key) || PyComplex_CheckExact(key);
+}
+
 kin_vid *
 rec_pairs_find(rec *r, const rec_virtual *f, PyObject *key)
 {
@@ -531,6 +543,20 @@ rec_pairs_put(rec *r, rec_virtual *f, kin_vid key, kin_vid value)
         *found = value;
     else if (!rec_virtual_push(f, key) || !rec_virtual_push(f, value))
         r->status = KIN_NOMEM;
+}
+
+void
+rec_put_in_own_dict(rec *r, kin_vid dict, kin_vid key, kin_vid value)
+{
+    const kin_vid args[3] = {dict, key, value};
+    r->keep_inside = true;
+    uint32_t s = rec_step(r, KIN_STEP_SET_SUBSCR, KIN_STEP_MUTATES, args, 3);
+    r->keep_inside = false;
+    kin_ref ref = rec_ref(r, (PyObject *)(PyType_IsSubtype(r->info.at[dict].type, &PyODict_Type) ? &PyODict_Type : &PyDict_Type));
+    r->t->steps.at[s].ref = ref;
+    r->t->steps.at[s].imm = 1;
+    rec_pairs_put(r, rec_mapping(r, dict), key, value);
+    rec_changed(r, dict);
 }
 
 void
@@ -587,7 +613,7 @@ rec_escape(rec *r, kin_vid vid)
         r->status = KIN_NOMEM;
     for (uint32_t i = 0; i < f->n; i++)
         rec_escape(r, f->items[i]);
-    if (f->kind == VIRTUAL_OBJECT)
+    if (f->kind == VIRTUAL_OBJECT || f->kind == VIRTUAL_DICT)
         rec_escape(r, f->of);
 }
 

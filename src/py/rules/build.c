@@ -30,8 +30,10 @@ keys_known(rec *r, const kin_vid *pairs, uint32_t n)
         if (!kin_is_exact_immutable(O(r, pairs[i])) || rec_need_const(r, pairs[i]) == 0)
             return false;
         for (uint32_t j = 0; j < i; j += 2)
-            if (kin_exact_equal(O(r, pairs[i]), O(r, pairs[j])) || !PyUnicode_CheckExact(O(r, pairs[i])))
-                return i == 0;
+            if (kin_exact_equal(O(r, pairs[i]), O(r, pairs[j])))
+                return false;
+        if (!rec_is_pair_key(O(r, pairs[i])))
+            return false;
     }
     return true;
 }
@@ -212,7 +214,7 @@ op_map_add(rec *r)
 {
     kin_vid args[3] = {rec_peek(r, r->top->arg + 1), rec_peek(r, 1), rec_peek(r, 0)};
     rec_virtual *f = VIRTUAL(r, args[0]);
-    bool known = f && f->known && PyUnicode_CheckExact(O(r, args[1])) && rec_need_const(r, args[1]);
+    bool known = f && f->known && rec_is_pair_key(O(r, args[1])) && rec_can_const(r, args[1]) && rec_need_const(r, args[1]);
     for (uint32_t i = 0; known && i < f->n; i += 2)
         known = !kin_exact_equal(O(r, f->items[i]), O(r, args[1]));
     bool quiet = known || hash_quietly(r, args + 1, 1, 1);

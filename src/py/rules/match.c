@@ -160,6 +160,11 @@ rec_op_match_keys(rec *r)
         rec_root(r, subject);
         rec_need_type(r, subject);
     }
+    for (Py_ssize_t i = 0; known != NULL && i < n; i++)
+        if (rec_may_equal_int(PyTuple_GET_ITEM(keys, i))) {
+            rec_stop(r, "unsupported mapping pattern");
+            return;
+        }
     for (Py_ssize_t i = 0; i < n; i++) {
         items[i] = match_key(r, subject, known, PyTuple_GET_ITEM(keys, i));
         if (items[i] == 0) {

@@ -458,7 +458,10 @@ dispatch_values(rec *r)
     case KIN_DO_TRUTH: rec_op_truth(r); break;
     case KIN_DO_IS: rec_op_is(r, f->arg); break;
     case KIN_DO_CONTAINS: rec_op_contains(r, f->arg); break;
-    case KIN_DO_LOAD_ITEM: rec_op_subscr(r); break;
+    case KIN_DO_LOAD_ITEM:
+        if (!rec_consume_missing(r))
+            rec_op_subscr(r);
+        break;
     case KIN_DO_STORE_ITEM: rec_op_store_subscr(r, false); break;
     case KIN_DO_LOAD_SLICE: rec_op_load_slice(r); break;
     case KIN_DO_STORE_SLICE: rec_op_store_slice(r); break;
