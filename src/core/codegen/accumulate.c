@@ -125,6 +125,13 @@ kin_em_reduce(kin_em *e, const kin_loop_action *a)
     e->states[a->acc] = s;
 }
 
+void
+kin_em_add_state(kin_em *e, const kin_loop_action *a, kin_emit_state with)
+{
+    LLVMPositionBuilderAtEnd(e->b, e->here);
+    e->states[a->acc] = merge_states(e, a, with, e->states[a->acc]);
+}
+
 /* The upper half of the lanes, beside the lower one. */
 static LLVMValueRef
 half_of(kin_em *e, LLVMValueRef v, unsigned lanes, bool upper)

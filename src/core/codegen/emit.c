@@ -107,9 +107,8 @@ typedef struct {
     kin_emit_state *phis; /* by accumulator */
 } loop;
 
-/* A loop whose body runs at least once; the counter is var's value. Opens level depth + 1. */
 static bool
-open_loop(kin_em *e, loop *l, LLVMValueRef first)
+begin_loop(kin_em *e, loop *l, LLVMValueRef first)
 {
     LLVMBasicBlockRef from = e->here;
     l->phis = calloc(e->k->naccs + 1, sizeof *l->phis);
@@ -120,7 +119,6 @@ open_loop(kin_em *e, loop *l, LLVMValueRef first)
     l->body = new_block(e);
     LLVMPositionBuilderAtEnd(e->b, from);
     LLVMBuildBr(e->b, l->body);
-    e->before[++e->depth] = from;
     e->here = l->body;
     LLVMPositionBuilderAtEnd(e->b, l->body);
     l->i = start_phi(e, first, from);
@@ -133,9 +131,8 @@ open_loop(kin_em *e, loop *l, LLVMValueRef first)
     return true;
 }
 
-/* Goes round while i + step < end. */
 static void
-close_loop(kin_em *e, loop *l, int64_t step, LLVMValueRef end)
+end_loop(kin_em *e, loop *l, int64_t step, LLVMValueRef end)
 {
     LLVMBasicBlockRef last = e->here, after = new_block(e);
     LLVMPositionBuilderAtEnd(e->b, last);
@@ -149,10 +146,28 @@ close_loop(kin_em *e, loop *l, int64_t step, LLVMValueRef end)
             LLVMAddIncoming(l->phis[a].position, &e->states[a].position, &last, 1);
     }
     free(l->phis);
-    forget(e, e->depth);
-    e->depth--;
     e->here = after;
     LLVMPositionBuilderAtEnd(e->b, after);
+}
+
+/* A loop whose body runs at least once; the counter is var's value. Opens level depth + 1. */
+static bool
+open_loop(kin_em *e, loop *l, LLVMValueRef first)
+{
+    LLVMBasicBlockRef from = e->here;
+    if (!begin_loop(e, l, first))
+        return false;
+    e->before[++e->depth] = from;
+    return true;
+}
+
+/* Goes round while i + step < end. */
+static void
+close_loop(kin_em *e, loop *l, int64_t step, LLVMValueRef end)
+{
+    end_loop(e, l, step, end);
+    forget(e, e->depth);
+    e->depth--;
 }
 
 static LLVMValueRef
@@ -261,6 +276,101 @@ close_part(kin_em *e, optional *p)
     forget(e, e->depth);
 }
 
+/* -- long sums ----------------------------------------------------------------------------------------------------- */
+
+/* Each number added to a sum of floats costs it up to half a unit in the last place of what is there already. So what MOST steps have added is put aside, and the
+ * next ones begin at zero: the error grows with the number of blocks, as that of PyTorch's cascades does. */
+enum { MOST_ADDED = 64 };
+
+static bool
+is_float_sum(const kin_em *e, const kin_loop_action *a, uint32_t phase)
+{
+    return a->phase == phase && a->kind == KIN_LA_REDUCE && a->op == KIN_IR_REDUCE_SUM && kin_dtype_is_float(e->k->insts.at[a->value].dtype);
+}
+
+static bool
+sums_floats(const kin_em *e, uint32_t phase)
+{
+    for (uint32_t i = 0; i < e->k->actions.len; i++)
+        if (is_float_sum(e, &e->k->actions.at[i], phase))
+            return true;
+    return false;
+}
+
+/* Steps of an inner loop that are known when code is made; 0: they are not. */
+static int64_t
+known_steps(const kin_em *e, unsigned from)
+{
+    uint32_t var = e->inner[from];
+    int64_t size = e->k->vars.at[var].size, lanes = var == e->k->vector_var ? e->run->lanes : 1;
+    return kin_em_is_open(e, kin_em_size_of(e, var)) ? 0 : (size + lanes - 1) / lanes;
+}
+
+/* Steps of a block of this loop; 0: it is not divided, being short, or as those inside of it are. */
+static int64_t
+block_of(const kin_em *e, uint32_t phase, unsigned from)
+{
+    int64_t inside = 1, steps = known_steps(e, from);
+    for (unsigned i = from + 1; i < e->ninner; i++) {
+        if (known_steps(e, i) == 0 || (inside *= known_steps(e, i)) > MOST_ADDED)
+            return 0;
+    }
+    return (steps == 0 || steps * inside > MOST_ADDED) && sums_floats(e, phase) ? MOST_ADDED / inside : 0;
+}
+
+/* The loop over blocks, outside of all levels; sums begin anew in each. Returns where they stood, by accumulator; NULL without memory. */
+static kin_emit_state *
+open_blocks(kin_em *e, loop *l, uint32_t phase)
+{
+    kin_emit_state *aside = malloc((e->k->naccs + 1) * sizeof *aside);
+    if (aside == NULL || !begin_loop(e, l, int_of(e, 0))) {
+        kin_em_fail(e, "memory");
+        free(aside);
+        return NULL;
+    }
+    memcpy(aside, e->states, e->k->naccs * sizeof *aside);
+    for (uint32_t i = 0; i < e->k->actions.len; i++)
+        if (is_float_sum(e, &e->k->actions.at[i], phase))
+            kin_em_start_state(e, &e->k->actions.at[i]);
+    return aside;
+}
+
+static void
+close_blocks(kin_em *e, loop *l, uint32_t phase, kin_emit_state *aside, int64_t step, LLVMValueRef end)
+{
+    for (uint32_t i = 0; i < e->k->actions.len; i++)
+        if (is_float_sum(e, &e->k->actions.at[i], phase))
+            kin_em_add_state(e, &e->k->actions.at[i], aside[e->k->actions.at[i].acc]);
+    free(aside);
+    end_loop(e, l, step, end);
+}
+
+static void inner_loops(kin_em *e, uint32_t phase, unsigned from);
+
+/* The loop over an inner variable from 0 to `end`, at least one step. */
+static void
+steps_loop(kin_em *e, uint32_t phase, unsigned from, int64_t step, LLVMValueRef end)
+{
+    int64_t block = block_of(e, phase, from) * step;
+    LLVMValueRef first = int_of(e, 0), stop = end;
+    kin_emit_state *aside = NULL;
+    loop l, blocks;
+    if (block > 0) {
+        if ((aside = open_blocks(e, &blocks, phase)) == NULL)
+            return;
+        first = blocks.i;
+        stop = LLVMBuildAdd(e->b, first, int_of(e, block), "");
+        stop = LLVMBuildSelect(e->b, LLVMBuildICmp(e->b, LLVMIntSLT, stop, end, ""), stop, end, "");
+    }
+    if (open_loop(e, &l, first)) {
+        e->vars[e->inner[from]] = l.i;
+        inner_loops(e, phase, from + 1);
+        close_loop(e, &l, step, stop);
+    }
+    if (aside != NULL)
+        close_blocks(e, &blocks, phase, aside, block, end);
+}
+
 /* Any number of steps, then what is left. */
 static void
 vector_loop_of_any(kin_em *e, uint32_t phase, uint32_t var)
@@ -269,15 +379,10 @@ vector_loop_of_any(kin_em *e, uint32_t phase, uint32_t var)
     LLVMValueRef size = kin_em_number(e, kin_em_size_of(e, var), 0);
     LLVMPositionBuilderAtEnd(e->b, e->here);
     LLVMValueRef full = LLVMBuildAnd(e->b, size, int_of(e, -lanes), "");
-    loop l;
     optional p;
     if (!open_part(e, &p, LLVMBuildICmp(e->b, LLVMIntSGT, full, int_of(e, 0), "")))
         return;
-    if (open_loop(e, &l, int_of(e, 0))) {
-        e->vars[var] = l.i;
-        run_phase_actions(e, phase);
-        close_loop(e, &l, lanes, full);
-    }
+    steps_loop(e, phase, e->ninner - 1, lanes, full);
     close_part(e, &p);
     if (!open_part(e, &p, LLVMBuildICmp(e->b, LLVMIntSLT, full, size, "")))
         return;
@@ -289,16 +394,12 @@ static void
 vector_loop(kin_em *e, uint32_t phase, uint32_t var)
 {
     int64_t size = e->k->vars.at[var].size, lanes = e->run->lanes, full = size / lanes * lanes;
-    loop l;
     if (kin_em_is_open(e, kin_em_size_of(e, var))) {
         vector_loop_of_any(e, phase, var);
         return;
     }
-    if (full && open_loop(e, &l, int_of(e, 0))) {
-        e->vars[var] = l.i;
-        run_phase_actions(e, phase);
-        close_loop(e, &l, lanes, int_of(e, full));
-    }
+    if (full)
+        steps_loop(e, phase, e->ninner - 1, lanes, int_of(e, full));
     if (full < size)
         masked_step(e, phase, var, int_of(e, full), first_lanes(e, size - full));
 }
@@ -333,21 +434,17 @@ window_loop(kin_em *e, uint32_t phase, uint32_t var)
 static void
 inner_loops(kin_em *e, uint32_t phase, unsigned from)
 {
-    loop l;
     if (from == e->ninner) {
         run_phase_actions(e, phase);
         return;
     }
     uint32_t var = e->inner[from];
-    if (e->k->window) {
+    if (e->k->window)
         window_loop(e, phase, var);
-    } else if (e->run->lanes > 1 && var == e->k->vector_var) {
+    else if (e->run->lanes > 1 && var == e->k->vector_var)
         vector_loop(e, phase, var);
-    } else if (open_loop(e, &l, int_of(e, 0))) {
-        e->vars[var] = l.i;
-        inner_loops(e, phase, from + 1);
-        close_loop(e, &l, 1, kin_em_number(e, kin_em_size_of(e, var), e->k->vars.at[var].size));
-    }
+    else
+        steps_loop(e, phase, from, 1, kin_em_number(e, kin_em_size_of(e, var), e->k->vars.at[var].size));
 }
 
 /* Everything for one combination of the outer variables. */
