@@ -127,9 +127,15 @@ def _place(cause):
     filename, line, function = cause.user
     relative = os.path.relpath(filename)
     return {"kind": cause.kind, "why": cause.why or cause.title, "title": cause.title, "file": os.path.basename(filename),
-            "path": "" if relative.startswith("..") else relative.replace(os.sep, "/"), "line": line, "function": function,
+            "path": "" if relative.startswith("..") else relative.replace(os.sep, "/"), "shown": _shown(filename), "line": line, "function": function,
             "code": _code(filename, line), "notes": cause.notes,
             "library": f"{cause.library} ({os.path.basename(cause.filename)}:{cause.line}: {cause.code})" if cause.library else ""}
+
+
+def _shown(filename):
+    """Of the many files that are called __init__.py, which?"""
+    folder, name = os.path.split(filename)
+    return f"{os.path.basename(folder)}/{name}" if name.startswith("__") else name
 
 
 def _code(filename, line):
@@ -243,7 +249,7 @@ def describe_place(cause):
     kind = "graph break" if cause["kind"] == "break" else cause["kind"]
     notes = f" ({'; '.join(cause['notes'][:2])})" if cause["notes"] and cause["kind"] == "recompile" else ""
     within = f", in {cause['library']}" if cause.get("library") else ""
-    return f"{kind} at {cause['file']}:{cause['line']} in {cause['function']}: {cause['code']}{within} [{cause['why']}]{notes}"
+    return f"{kind} at {cause['path'] or cause.get('shown') or cause['file']}:{cause['line']} in {cause['function']}: {cause['code']}{within} [{cause['why']}]{notes}"
 
 
 def _compare_results(before, now, within):

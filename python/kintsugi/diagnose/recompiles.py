@@ -13,6 +13,7 @@ _TENSOR = re.compile(r"^tensor '(?P<name>.*?)' (?P<what>.*?)(?: at index (?P<dim
 _GRAD = re.compile(r"^tensor '(?P<name>.*?)' requires_grad mismatch\. expected requires_grad=(?P<was>\d)")
 _MODE = re.compile(r"^(?P<name>\w+\(\)) == (?P<was>\w+)$")
 _ASKED = re.compile(r"(type|len|list)\((.*)\)$")
+_CALLED = "called with another number of arguments, or with other keywords"  # the engine's words
 _KINDS = {"type": "type", "len": "length", "list": "keys"}
 # What to do, by the kind of the fact that did not hold any more.
 _REMEDIES = {
@@ -27,6 +28,7 @@ _REMEDIES = {
     "requires_grad": "requires_grad of {name} differs: call detach() where no gradient is needed, or keep it the same",
     "mode": "{name} differs: make all calls under the same mode",
     "keys": "give {name} the same keys, in the same order, in every call",
+    "call": "give the same arguments by position, and the same by keyword, in every call; a default that is left out is another way of calling it",
     "identity": "{name} is a different object: create it once, outside of the calls",
     "type": "pass {name} with the same type in every call",
     "length": "the length of {name} differs: pad it, or pass one stacked tensor instead",
@@ -51,7 +53,8 @@ def of_function(observed, dumps):
             cause.count += 1
         else:
             cause = found[key] = _cause(observed, name, fact, dim, _change(failure, name))
-        cause.notes.append(note)
+        if note not in cause.notes:
+            cause.notes.append(note)
         cause.entries += [later["entry"] for later in observed.events if later["event"] == "record" and "entry" in later and later["seq"] > event["seq"]][:1]
         change = _change(failure, name)
         cause.changes.append(change)
@@ -65,6 +68,8 @@ def of_function(observed, dumps):
 
 def _read(failure, dumps):
     """(what changed, from what to what, the fact that did not hold, the dim or None)."""
+    if failure == _CALLED:
+        return "the way it is called", failure, None, None
     match = _TENSOR.match(failure)
     grad = _GRAD.match(failure)
     if grad is not None:
@@ -92,6 +97,8 @@ def _change(failure, name):
     match = _MODE.match(failure)
     if match is not None and match["was"] in ("True", "False"):
         return match["name"], match["was"], str(match["was"] == "False")
+    if failure == _CALLED:
+        return name, "the arguments of the first call", "another number of arguments, or other keywords"
     match = _NOW.match(failure)
     return name, match["was"].removeprefix(name).strip().removeprefix("== "), match["now"] or ""
 
@@ -103,6 +110,8 @@ def _times(count):
 def _kind(name, fact, dim, change):
     """(which remedy, the name of what it is about)."""
     what, was, now = change
+    if name == "the way it is called":
+        return "call", name
     asked = _ASKED.match(name)
     if asked is not None:
         return _KINDS[asked[1]], asked[2]
