@@ -489,7 +489,7 @@ def _changes_something(node):
     return (name.endswith("_") and not name.endswith("__")) or name in _CHANGING or known in _CHANGING or \
         "out" in node["kwargs"] or any(node["kwargs"].get(name) is not None for name in ("max_norm", "generator")) or \
         (known in ("embedding", "embedding_bag") and len(node["args"]) > 3) or any(
-            (arg is True and name not in _COMPUTES) or (name in _WRITES_IF and arg is not False) for name, arg in [
+            (arg is True and node["op"] != "operator" and name not in _COMPUTES) or (name in _WRITES_IF and arg is not False) for name, arg in [
                 *enumerate(node["args"]), *node["kwargs"].items()]) or \
         (node["op"] == "call_function" and (node["callable"] is None or not _is_torch(node["callable"])))
 

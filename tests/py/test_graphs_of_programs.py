@@ -1,6 +1,7 @@
 """What Python programs do between torch calls, and what a custom backend gets of it: one graph, whose result is used from the first call on."""
 import collections
 import contextlib
+import enum
 
 import pytest
 import torch
@@ -236,6 +237,49 @@ def defaults_of_a_class(x):
 @pytest.mark.parametrize("fn", [numbers_as_keys, dict_of_an_own_class, dict_with_attributes, dict_that_fills_itself, ordered_dict_of_an_own_class,
                                 defaults_of_a_function, defaults_of_a_class])
 def test_dicts(fn):
+    check(fn, vector())
+
+
+# -- enums -----------------------------------------------------------------------------------------------------------------
+
+
+class Color(enum.Enum):
+    RED = 1
+    BLUE = 2
+
+
+class Mode(str, enum.Enum):
+    A = "a"
+    B = "b"
+
+
+SCALES = {Color.RED: 2.0, Color.BLUE: 3.0}
+FUNCTIONS = {Mode.A: torch.sin, Mode.B: torch.cos}
+
+
+def table_of_members(x):
+    return x * SCALES[Color.RED] + SCALES.get(Color.BLUE, 1) + (Color.RED in SCALES)
+
+
+def functions_by_members(x):
+    return FUNCTIONS[Mode.A](x * 2) + FUNCTIONS[Mode.B](x)
+
+
+def table_of_members_made_inside(x):
+    table = {Color.RED: x * 2, Color.BLUE: x}
+    table[Color.RED] = table[Color.RED] + 1
+    return table[Color.RED] - table[Color.BLUE]
+
+
+def members_of_a_set(x):
+    y = x * 2
+    if Color.RED in {Color.RED, Color.BLUE}:
+        y = y + 1
+    return y * 2
+
+
+@pytest.mark.parametrize("fn", [table_of_members, functions_by_members, table_of_members_made_inside, members_of_a_set])
+def test_enums(fn):
     check(fn, vector())
 
 

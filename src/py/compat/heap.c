@@ -5,6 +5,8 @@
  */
 #define Py_BUILD_CORE 1
 #include "py/compat/heap.h"
+
+#include "py/compat/kinds.h"
 #include "internal/pycore_dict.h"
 #include "internal/pycore_object.h"
 #if PY_VERSION_HEX >= 0x030D0000
@@ -30,7 +32,8 @@ static bool
 is_scalar(PyTypeObject *type)
 {
     return type == &PyUnicode_Type || type == &PyLong_Type || type == &PyBytes_Type || type == &PyFloat_Type ||
-           type == &PyBool_Type || type == &PyComplex_Type || type == Py_TYPE(Py_None) || type == Py_TYPE(Py_Ellipsis);
+           type == &PyBool_Type || type == &PyComplex_Type || type == Py_TYPE(Py_None) || type == Py_TYPE(Py_Ellipsis) ||
+           kin_is_mixed_enum_class(type);
 }
 
 /* Compared by content, in C: there is a new one whenever one is asked for. */
@@ -44,6 +47,8 @@ bool
 kin_heap_key_hash(PyObject *key, Py_hash_t *hash)
 {
     PyTypeObject *type = Py_TYPE(key);
+    if (kin_is_enum_class(type))
+        return kin_enum_hash(key, hash);
     if (type == &PyTuple_Type) {
         for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(key); i++)
             if (!kin_heap_key_hash(PyTuple_GET_ITEM(key, i), hash))
@@ -64,9 +69,15 @@ str_equal(PyObject *a, PyObject *b)
 }
 
 static bool
+is_text(PyTypeObject *type)
+{
+    return type == &PyUnicode_Type || (type->tp_flags & Py_TPFLAGS_UNICODE_SUBCLASS && kin_is_mixed_enum_class(type));
+}
+
+static bool
 is_number(PyTypeObject *type)
 {
-    return type == &PyLong_Type || type == &PyFloat_Type || type == &PyBool_Type || type == &PyComplex_Type;
+    return (type->tp_flags & Py_TPFLAGS_LONG_SUBCLASS && kin_is_mixed_enum_class(type)) || type == &PyLong_Type || type == &PyFloat_Type || type == &PyBool_Type || type == &PyComplex_Type;
 }
 
 static bool
@@ -86,15 +97,21 @@ numbers_equal(PyObject *a, PyObject *b)
 }
 
 /* Are two different objects with the same hash equal keys? */
+static bool
+by_identity(PyTypeObject *type)
+{
+    return is_identity_type(type) || kin_is_enum_class(type);
+}
+
 static kin_find
 compare_keys(PyObject *mine, PyObject *theirs)
 {
     PyTypeObject *a = Py_TYPE(mine), *b = Py_TYPE(theirs);
-    if (a == &PyUnicode_Type && b == &PyUnicode_Type)
+    if (is_text(a) && is_text(b))
         return str_equal(mine, theirs) ? KIN_FIND_HIT : KIN_FIND_ABSENT;
-    if (is_identity_type(a) && (is_identity_type(b) || is_scalar(b)))
+    if (by_identity(a) && (by_identity(b) || is_scalar(b)))
         return KIN_FIND_ABSENT;
-    if (is_identity_type(b) && is_scalar(a))
+    if (by_identity(b) && is_scalar(a))
         return KIN_FIND_ABSENT;
     if (is_number(a) && is_number(b)) /* of different types perhaps: 1 == True == 1.0 */
         return numbers_equal(mine, theirs) ? KIN_FIND_HIT : KIN_FIND_ABSENT;
@@ -146,7 +163,7 @@ test_entry(PyDictKeysObject *keys, Py_ssize_t ix, PyObject *key, Py_hash_t hash)
 static kin_find
 find_in_keys(PyDictKeysObject *keys, PyObject *key, Py_hash_t hash, Py_ssize_t *pos)
 {
-    if (DK_IS_UNICODE(keys) && !PyUnicode_CheckExact(key))
+    if (DK_IS_UNICODE(keys) && !PyUnicode_Check(key))
         return KIN_FIND_ABSENT; /* such a table holds exact str keys only, and nothing else equals those */
     size_t mask = ((size_t)1 << keys->dk_log2_size) - 1;
     size_t perturb = (size_t)hash;

@@ -2,6 +2,8 @@
 #define Py_BUILD_CORE 1
 #include "py/compat/kinds.h"
 
+#include "py/compat/imports.h"
+
 #include <internal/pycore_call.h>
 #include <internal/pycore_dict.h>
 #include <string.h>
@@ -166,3 +168,60 @@ kin_offset_check(PyObject *obj, intptr_t *unit)
 }
 
 #endif
+
+/* -- enum --------------------------------------------------------------------------------------------------------- */
+
+static PyObject *
+enum_hash(void)
+{
+    static PyObject *function;
+    return kin_import_once(&function, "enum", "Enum.__hash__");
+}
+
+/* EnumType, which has no subclasses of the program here. */
+static bool
+is_of_enum_type(PyTypeObject *type)
+{
+    static PyObject *meta;
+    return type->tp_flags & Py_TPFLAGS_HEAPTYPE && Py_TYPE(type) != &PyType_Type && (PyObject *)Py_TYPE(type) == kin_import_once(&meta, "enum", "EnumType");
+}
+
+bool
+kin_is_mixed_enum_class(PyTypeObject *type)
+{
+    return ((type->tp_hash == PyUnicode_Type.tp_hash && type->tp_richcompare == PyUnicode_Type.tp_richcompare) ||
+            (type->tp_hash == PyLong_Type.tp_hash && type->tp_richcompare == PyLong_Type.tp_richcompare)) &&
+           is_of_enum_type(type);
+}
+
+bool
+kin_is_enum_class(PyTypeObject *type)
+{
+    if (!(type->tp_flags & Py_TPFLAGS_HEAPTYPE) || Py_TYPE(type) == &PyType_Type || type->tp_hash == PyBaseObject_Type.tp_hash ||
+        type->tp_richcompare != PyBaseObject_Type.tp_richcompare || type->tp_getattro != PyObject_GenericGetAttr)
+        return false;
+    static PyObject *name;
+    if (name == NULL && (name = PyUnicode_InternFromString("__hash__")) == NULL) {
+        PyErr_Clear();
+        return false;
+    }
+    return is_of_enum_type(type) && enum_hash() != NULL && _PyType_Lookup(type, name) == enum_hash();
+}
+
+bool
+kin_is_enum_hash(PyCodeObject *code)
+{
+    PyObject *function = enum_hash();
+    return function != NULL && PyFunction_Check(function) && PyFunction_GET_CODE(function) == (PyObject *)code;
+}
+
+bool
+kin_enum_hash(PyObject *member, Py_hash_t *hash)
+{
+    PyObject *name = PyObject_GetAttrString(member, "_name_");
+    bool known = name != NULL && PyUnicode_CheckExact(name);
+    *hash = known ? PyObject_Hash(name) : 0;
+    Py_XDECREF(name);
+    PyErr_Clear();
+    return known;
+}

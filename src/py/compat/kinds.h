@@ -24,6 +24,14 @@ PyObject *kin_checked_result(PyThreadState *ts, PyObject *callee, PyObject *resu
 /* Does an instruction that reads `obj.method` to call it leave a class method's function and the class, rather than a bound method? 3.14 does since 3.14.4, so one
  * binary meets both. */
 bool kin_class_methods_come_apart(void);
+/* A class whose members enum hashes by their names, with its own Enum.__hash__, and which are compared by identity. */
+bool kin_is_enum_class(PyTypeObject *type);
+/* A class of an enum whose members are texts or ints as well, and are hashed and compared as those, in C. */
+bool kin_is_mixed_enum_class(PyTypeObject *type);
+/* Is it the code of Enum.__hash__, which reads the member's name and nothing else? */
+bool kin_is_enum_hash(PyCodeObject *code);
+/* The hash of a member of such a class, without running that code. False: it cannot be told. */
+bool kin_enum_hash(PyObject *member, Py_hash_t *hash);
 /* The dict that a view of keys, values or items looks at, borrowed. */
 PyObject *kin_view_dict(PyObject *view);
 

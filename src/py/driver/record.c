@@ -5,6 +5,7 @@
 #include "core/diag/breaks.h"
 #include "py/aten/modes.h"
 #include "py/compat/codes.h"
+#include "py/compat/kinds.h"
 #include "py/driver/driver_priv.h"
 #include "py/iterators/iterators.h"
 #include "py/objects/objects.h"
@@ -174,7 +175,7 @@ on_call(void *arg, struct _PyInterpreterFrame *f)
             return true;
         if (r->stopped)
             return false;
-        if (!r->skip_expected && !known)
+        if (!r->skip_expected && !known && !kin_is_enum_hash(kin_watch_code(f)))
             r->foreign = true;
     }
     r->skip++;

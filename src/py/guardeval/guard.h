@@ -42,6 +42,8 @@ int kin_exact_truth(PyObject *obj);
 bool kin_is_exact_immutable(PyObject *obj);
 /* Found in dicts by its bits or, hashed and compared as object does it, by its address: classes, functions. No user code decides. */
 bool kin_is_exact_key(PyObject *obj);
+/* dict[key] for such a key, without running code: borrowed; NULL (no exception is set): it is not there. */
+PyObject *kin_exact_item(PyObject *dict, PyObject *key);
 
 /* Is there a NaN in such an object? Two of them with the same bits are told apart by containers, which ask for identity
  * first: 1 in (1,) follows from values, nan in (nan,) does not. */

@@ -206,7 +206,20 @@ kin_is_exact_key(PyObject *obj)
 {
     const PyTypeObject *type = Py_TYPE(obj);
     return kin_is_exact_immutable(obj) || (type->tp_hash == PyBaseObject_Type.tp_hash &&
-                                           type->tp_richcompare == PyBaseObject_Type.tp_richcompare);
+                                           type->tp_richcompare == PyBaseObject_Type.tp_richcompare) ||
+           kin_is_enum_class(Py_TYPE(obj)) || kin_is_mixed_enum_class(Py_TYPE(obj));
+}
+
+PyObject *
+kin_exact_item(PyObject *dict, PyObject *key)
+{
+    Py_hash_t hash;
+    kin_dict_entry entry;
+    if (kin_is_enum_class(Py_TYPE(key)))
+        return kin_enum_hash(key, &hash) && kin_heap_dict_find(dict, key, hash, &entry) == KIN_FIND_HIT ? entry.value : NULL;
+    PyObject *value = PyDict_GetItemWithError(dict, key);
+    PyErr_Clear();
+    return value;
 }
 
 /* ---- what can be reached from a container --------------------------------------------------------------------- */
@@ -276,7 +289,8 @@ is_quiet(PyObject *obj, bool all, int depth)
         return dict_quiet(kin_view_dict(obj), all, depth + 1);
     if (kin_is_exact_immutable(obj) || (type == &PyByteArray_Type && depth == 0)) /* inside of something else nobody would see that it may be a tensor's memory */
         return true;
-    return !all && (compares_by_identity(type) || PyType_Check(obj) || kin_is_plain_tensor(obj));
+    return !all && (compares_by_identity(type) || PyType_Check(obj) || kin_is_plain_tensor(obj) || kin_is_enum_class(type) ||
+                    kin_is_mixed_enum_class(type));
 }
 
 bool

@@ -216,7 +216,7 @@ look_up(rec *r, kin_vid dict, kin_vid key, kin_vid *item)
     PyObject *obj = O(r, dict);
     rec_virtual *f = VIRTUAL(r, dict);
     *item = 0;
-    if (!(PyDict_CheckExact(obj) || rec_mapping(r, dict) != NULL || holds_key(obj, f, O(r, key))) || !is_key(r, key) || (f != NULL && !kin_is_exact_immutable(O(r, key))))
+    if (!(PyDict_CheckExact(obj) || rec_mapping(r, dict) != NULL || holds_key(obj, f, O(r, key))) || !is_key(r, key) || (f != NULL && !kin_is_exact_immutable(O(r, key)) && !rec_is_pair_key(O(r, key))))
         return false;
     if (f != NULL) {
         PyObject *k = O(r, key);
@@ -228,8 +228,7 @@ look_up(rec *r, kin_vid dict, kin_vid key, kin_vid *item)
         return true;
     }
     kin_vid c = rec_need_const(r, key);
-    PyObject *value = PyDict_GetItemWithError(obj, O(r, c));
-    PyErr_Clear();
+    PyObject *value = kin_exact_item(obj, O(r, c));
     rec_root(r, dict);
     if (value != NULL) {
         *item = rec_dict_item(r, dict, O(r, c), value);

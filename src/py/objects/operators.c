@@ -365,7 +365,7 @@ known_member(rec *r, kin_vid container, kin_vid item)
         return rec_pairs_find(r, f, key) != NULL;
     }
     if (PyDict_CheckExact(obj)) {
-        int found = PyDict_Contains(obj, key);
+        bool found = kin_exact_item(obj, key) != NULL;
         rec_need_const(r, item);
         rec_root(r, container);
         rec_need_type(r, container);

@@ -1,6 +1,7 @@
 /* Subscripts: items of known contents and of objects read by path, the program's __getitem__ and __class_getitem__, and stores of items. */
 #include "core/diag/breaks.h"
 #include "py/compat/heap.h"
+#include "py/compat/kinds.h"
 #include "py/objects/objects.h"
 #include "py/torchcalls/torchcalls.h"
 
@@ -48,11 +49,9 @@ rec_known_item(rec *r, kin_vid container, kin_vid key)
                     : rec_src(r, container, KIN_ACCESS_TUPLE_ITEM, (uint32_t)i, PyTuple_GET_ITEM(obj, i));
     }
     if (PyDict_CheckExact(obj)) {
-        PyObject *value = PyDict_GetItemWithError(obj, k);
-        if (value == NULL) {
-            PyErr_Clear();
+        PyObject *value = kin_exact_item(obj, k);
+        if (value == NULL)
             return 0;
-        }
         kin_vid c = rec_need_const(r, key);
         rec_root(r, container);
         return rec_dict_item(r, container, O(r, c), value);
@@ -340,7 +339,8 @@ rec_op_store_subscr(rec *r, bool delete)
     }
     rec_virtual *f = VIRTUAL(r, container);
     PyObject *k = O(r, key);
-    if (f != NULL && rec_can_const(r, key) && kin_is_exact_immutable(k))
+    bool hashes = kin_is_exact_immutable(k) || kin_is_enum_class(Py_TYPE(k));
+    if (f != NULL && rec_can_const(r, key) && hashes)
         rec_need_const(r, key);
     if (rec_list_store(r, container, key, value)) {
         rec_drop(r, n);
@@ -348,7 +348,7 @@ rec_op_store_subscr(rec *r, bool delete)
     }
     bool made = rec_exact_dict(r, container) != NULL; /* a defaultdict, too, takes what it is given */
     bool plays = f == NULL && rec_plays_builtin(O(r, container)) && !PySlice_Check(k);
-    bool plain = (made || plays || rec_is_plain_value(O(r, container))) && kin_is_exact_immutable(k);
+    bool plain = (made || plays || rec_is_plain_value(O(r, container))) && hashes;
     if (plain && f == NULL) {
         if (plays)
             rec_need_played(r, container);

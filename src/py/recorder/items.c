@@ -3,6 +3,7 @@
  */
 #include "py/aten/modes.h"
 #include "py/compat/heap.h"
+#include "py/compat/kinds.h"
 #include "py/recorder/rec.h"
 
 /* Does the class leave reading of its items to tuple? What it does with them besides is its own affair. */
@@ -100,7 +101,7 @@ known_keys(rec *r, kin_vid dict)
     if (!PyDict_CheckExact(obj) && !ordered)
         return NULL;
     PyObject *keys = size <= 2000 ? PyTuple_New(size) : NULL;
-    while (keys != NULL && n < size && (ordered ? kin_heap_ordered_next(obj, &node, &key) : PyDict_Next(obj, &pos, &key, &value)) && kin_is_exact_immutable(key))
+    while (keys != NULL && n < size && (ordered ? kin_heap_ordered_next(obj, &node, &key) : PyDict_Next(obj, &pos, &key, &value)) && (kin_is_exact_immutable(key) || kin_is_enum_class(Py_TYPE(key))))
         PyTuple_SET_ITEM(keys, n++, Py_NewRef(key));
     if (keys == NULL || n != size) {
         Py_XDECREF(keys);
@@ -133,7 +134,7 @@ dict_items(rec *r, kin_vid dict, char which, kin_vid **items, uint32_t *n)
     for (Py_ssize_t i = 0; *items != NULL && i < size; i++) {
         PyObject *key = f ? NULL : PyTuple_GET_ITEM(keys, i);
         kin_vid k = f ? f->items[2 * i] : rec_const(r, key);
-        kin_vid v = f ? f->items[2 * i + 1] : which == 'k' ? 0 : rec_dict_item(r, dict, key, PyDict_GetItemWithError(obj, key));
+        kin_vid v = f ? f->items[2 * i + 1] : which == 'k' ? 0 : rec_dict_item(r, dict, key, kin_exact_item(obj, key));
         kin_vid pair[2] = {k, v};
         (*items)[(*n)++] = which == 'k' ? k : which == 'v' ? v : rec_build_tuple(r, pair, 2, NULL);
     }
@@ -334,7 +335,7 @@ rec_pairs_of(rec *r, kin_vid dict, kin_vid **pairs, uint32_t *n)
     for (Py_ssize_t i = 0; *pairs != NULL && i < size; i++) {
         PyObject *key = PyTuple_GET_ITEM(keys, i);
         (*pairs)[(*n)++] = rec_const(r, key);
-        (*pairs)[(*n)++] = rec_dict_item(r, dict, key, PyDict_GetItemWithError(obj, key));
+        (*pairs)[(*n)++] = rec_dict_item(r, dict, key, kin_exact_item(obj, key));
     }
     Py_XDECREF(keys);
     return *pairs != NULL;

@@ -495,7 +495,7 @@ bool rec_virtual_push(rec_virtual *f, kin_vid vid);
 void rec_escape(rec *r, kin_vid vid);
 /* Known contents as key, value pairs (dict items, instance attributes) with constant keys. */
 kin_vid *rec_pairs_find(rec *r, const rec_virtual *f, PyObject *key); /* place of the value; NULL = absent */
-bool rec_is_pair_key(PyObject *key); /* a text or an int: a dict with such keys is followed. True and 1.0, which are equal to 1, are none */
+bool rec_is_pair_key(PyObject *key); /* a text, an int or a plain member of an enum: a dict with such keys is followed. True and 1.0, which are equal to 1, are none */
 bool rec_may_equal_int(PyObject *key); /* such a key must not be looked up in a dict that is followed */
 void rec_pairs_put(rec *r, rec_virtual *f, kin_vid key, kin_vid value);
 void rec_pairs_drop(rec *r, rec_virtual *f, PyObject *key);

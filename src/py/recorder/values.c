@@ -1,6 +1,7 @@
 /* Values of a recording: where they come from, and the facts and checks about what the recording assumes of them. */
 #include "core/base/fault.h"
 #include "py/compat/heap.h"
+#include "py/compat/kinds.h"
 #include "py/compat/imports.h"
 #include "py/guardeval/class_same.h"
 #include "py/guardeval/guard_place.h"
@@ -517,7 +518,7 @@ rec_make_virtual(rec *r, kin_vid vid, virtual_kind kind, const kin_vid *items, u
 bool
 rec_is_pair_key(PyObject *key)
 {
-    return key != NULL && (PyUnicode_CheckExact(key) || PyLong_CheckExact(key));
+    return key != NULL && (PyUnicode_CheckExact(key) || PyLong_CheckExact(key) || kin_is_enum_class(Py_TYPE(key)));
 }
 
 bool

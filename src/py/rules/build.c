@@ -27,13 +27,11 @@ static bool
 keys_known(rec *r, const kin_vid *pairs, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i += 2) {
-        if (!kin_is_exact_immutable(O(r, pairs[i])) || rec_need_const(r, pairs[i]) == 0)
+        if (!rec_is_pair_key(O(r, pairs[i])) || rec_need_const(r, pairs[i]) == 0)
             return false;
         for (uint32_t j = 0; j < i; j += 2)
             if (kin_exact_equal(O(r, pairs[i]), O(r, pairs[j])))
                 return false;
-        if (!rec_is_pair_key(O(r, pairs[i])))
-            return false;
     }
     return true;
 }

@@ -135,8 +135,7 @@ match_key(rec *r, kin_vid subject, const rec_virtual *known, PyObject *key)
         kin_vid *found = rec_pairs_find(r, known, key);
         return found != NULL ? *found : 0;
     }
-    PyObject *value = PyDict_GetItemWithError(O(r, subject), key);
-    PyErr_Clear();
+    PyObject *value = kin_exact_item(O(r, subject), key);
     if (value != NULL)
         return rec_dict_item(r, subject, key, value);
     rec_fact(r, KIN_FACT_LACKS_KEY, subject, key, 0);
