@@ -2,6 +2,9 @@
 import collections
 import contextlib
 import enum
+import functools
+import itertools
+import operator
 
 import pytest
 import torch
@@ -281,6 +284,75 @@ def members_of_a_set(x):
 @pytest.mark.parametrize("fn", [table_of_members, functions_by_members, table_of_members_made_inside, members_of_a_set])
 def test_enums(fn):
     check(fn, vector())
+
+
+# -- functions that go through an iterator ------------------------------------------------------------------------------------
+
+Point = collections.namedtuple("Point", "a b c")
+
+
+def reduces_a_map(x):
+    return functools.reduce(operator.add, map(torch.sin, [x, x + 1, x + 2]))
+
+
+def reduces_a_generator(x):
+    return functools.reduce(lambda a, b: a * b, (x + i for i in range(3)), x) + functools.reduce(operator.mul, (torch.sin(x * i) for i in range(3)))
+
+
+def ordered_dict_of_a_generator(x):
+    table = collections.OrderedDict((str(i), x * i) for i in range(3))
+    table.move_to_end("0")
+    return sum(table.values()), list(table)
+
+
+def deques_of_iterators(x):
+    rows = collections.deque((x * i for i in range(5)), maxlen=2)
+    more = collections.deque(map(torch.sin, [x, x + 1]))
+    return rows[0] + rows[1] + more.popleft()
+
+
+def named_tuples_of_iterators(x):
+    point = Point._make(x * i for i in range(3))
+    other = Point._make(map(torch.cos, Point(*map(torch.sin, point))))
+    return point.a * point.b + point.c, other
+
+
+def longest_of_tensors(x):
+    return max([x, x[:3], x[:5]], key=len) + 1, torch.cat(sorted([x, x[:3], x[:5]], key=len, reverse=True))
+
+
+def twice_the_same(x):
+    first, second = itertools.tee([x, x + 1, x + 2])
+    next(second)
+    return [t * 2 for t in first], [t * 3 for t in second]
+
+
+def marked_for_the_profiler(x):
+    x = x.sin()
+    with torch.profiler.record_function("a range"):
+        y = x * 2
+    return y + 1
+
+
+@pytest.mark.parametrize("fn", [reduces_a_map, reduces_a_generator, ordered_dict_of_a_generator, named_tuples_of_iterators, longest_of_tensors,
+                                twice_the_same])
+def test_functions_that_go_through_an_iterator(fn):
+    check(fn, vector())
+
+
+def test_deques_are_no_break():
+    compiled = kintsugi.compile(deques_of_iterators, backend=lambda gm, inputs: gm, fullgraph=True)
+    for _ in range(3):
+        assert torch.equal(compiled(vector()), deques_of_iterators(vector()))
+
+
+def test_ranges_of_the_profiler():
+    check(marked_for_the_profiler, vector())
+    compiled = kintsugi.compile(marked_for_the_profiler, backend="eager")
+    compiled(vector())
+    with torch.profiler.profile() as profile:
+        compiled(vector())
+    assert [event.key for event in profile.key_averages()].count("a range") == 1
 
 
 # -- what backends can ask ------------------------------------------------------------------------------------------------

@@ -145,6 +145,8 @@ rec_leave_to_c(rec *r, rec_frame *f, PyObject *value)
         take(r, c, result, value);
         if (c->zip != 0)
             rec_zip_went_on(r, c);
+        if (c->row != NULL && c->row->came != NULL)
+            c->row->came(r, c);
     } else {
         end(r, c, result, value);
         if (c->before == INTO_CALL)

@@ -19,6 +19,7 @@ typedef struct {
     void (*then)(rec *r, struct rec_consumer *c);   /* a callback has returned (NULL: the next one is called) */
     void (*written)(rec *r, struct rec_consumer *c); /* the region is put down: changes of older objects (NULL: none) */
     void (*refused)(rec *r, const struct rec_consumer *c); /* the instruction as opaque steps (NULL: a call) */
+    void (*came)(rec *r, struct rec_consumer *c); /* a generator has yielded (NULL: it is asked for the next item) */
     bool raises;   /* StopIteration, where there is no item */
 } consumer_row;
 
@@ -50,6 +51,8 @@ typedef struct rec_consumer {
     kin_vid partial;         /* 0, or the partial object made here that is called instead */
     kin_vid *inputs;         /* `width` arguments for each call */
     uint32_t ninputs, width, at, next;
+    uint32_t drained;        /* the argument that a C function goes through */
+    rec_gen *from;           /* the generator whose items the callback gets, while that runs */
     bool select;             /* filter: the inputs with a true answer are the items */
     bool fold;               /* reduce: the last result is the first argument */
     bool reverse;
@@ -68,6 +71,11 @@ bool rec_known_elements(rec *r, kin_vid vid, kin_vid **items, uint32_t *n); /* o
 bool rec_make_lazy(rec *r, const rec_args *a);
 bool rec_make_accumulate(rec *r, const rec_args *a);
 bool rec_consume_lazy(rec *r, const rec_args *a);
+
+bool rec_lazy_items(rec *r, kin_vid lazy, kin_vid **items, uint32_t *n, bool *shared); /* of a map that applies a C function; shared: it is to be used up */
+
+/* ---- drain.c ---- */
+bool rec_consume_drained(rec *r, const rec_args *a);
 
 /* ---- consume.c ---- */
 void rec_refuse_unpacking(rec *r, const rec_consumer *c); /* ends the recording */

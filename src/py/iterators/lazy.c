@@ -353,6 +353,17 @@ rec_lazy_for_real(rec *r, kin_vid lazy, kin_vid **items, uint32_t *n)
     return true;
 }
 
+bool
+rec_lazy_items(rec *r, kin_vid lazy, kin_vid **items, uint32_t *n, bool *shared)
+{
+    kin_vid func, self;
+    if (lazy_class(r, lazy) == NULL)
+        return false;
+    *shared = is_shared(r, lazy);
+    return !rec_find_callback(r, VIRTUAL(r, lazy)->items[1], &func, &self) &&
+           applied_items(r, lazy, items, n);
+}
+
 static bool
 consume_applied(rec *r, const consumer_row *row, const rec_args *a, kin_vid lazy)
 {

@@ -264,7 +264,7 @@ rec_op_call_spread(rec *r)
     kin_vid *items = NULL, *pairs = NULL, all[256];
     uint32_t n = 0, npairs = 0;
     PyObject *kwnames = NULL;
-    bool positions = rec_items_of(r, pos, &items, &n);
+    bool shared = false, positions = rec_items_of(r, pos, &items, &n) || (rec_lazy_items(r, pos, &items, &n, &shared) && !shared);
     bool known = (!has_kw || rec_pairs_of(r, kw, &pairs, &npairs)) && positions && n + npairs / 2 < 200;
     for (uint32_t i = 0; i < npairs; i += 2)
         if (!PyUnicode_CheckExact(O(r, pairs[i]))) { /* the call raises */

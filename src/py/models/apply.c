@@ -5,6 +5,7 @@
  * follows from constants is a constant, an item or attribute is the value found there. None of this runs user
  * code. Operators by name (operator.add) and getters (operator.itemgetter) are here too.
  */
+#include "py/aten/modes.h"
 #include "py/models/models.h"
 #include "py/objects/objects.h"
 #include "py/torchcalls/torchcalls.h"
@@ -239,6 +240,17 @@ static kin_vid
 apply_len(rec *r, kin_vid arg)
 {
     rec_virtual *f = VIRTUAL(r, arg);
+    PyObject *obj = O(r, arg);
+    if (f == NULL && obj != NULL && kin_is_plain_strided(obj) && kin_tensor_dim(obj) > 0 && !kin_foreign_modes()) {
+        rec_need_type(r, arg);
+        r->skip_expected = true; /* Tensor.__len__ */
+        if (rec_open_sizes(r, arg) & 1)
+            return rec_size(r, arg, 0);
+        PyObject *size = rec_meta(r, arg, KIN_META_SIZES) ? PyLong_FromLongLong(kin_tensor_sizes(obj)[0]) : NULL;
+        kin_vid fixed = size != NULL ? rec_const(r, size) : 0;
+        Py_XDECREF(size);
+        return fixed;
+    }
     if (f == NULL || !f->known || (f->kind != VIRTUAL_TUPLE && f->kind != VIRTUAL_LIST && f->kind != VIRTUAL_DICT))
         return 0;
     PyObject *number = PyLong_FromLong((long)(f->kind == VIRTUAL_DICT ? f->n / 2 : f->n));

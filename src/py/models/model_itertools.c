@@ -261,7 +261,38 @@ model_compress(rec *r, const rec_args *a)
     return finish(r, a, &l, ok);
 }
 
+/* tee(): iterators that do not know of each other. */
+static bool
+model_tee(rec *r, const rec_args *a)
+{
+    lists l = {0};
+    kin_vid its[MOST_LISTS], all[3] = {a->callee};
+    long copies = a->npos == 2 ? number(r, a->args[1]) : 2;
+    bool ok = a->nkw == 0 && a->npos >= 1 && a->npos <= 2 && copies > 0 && copies <= MOST_LISTS && read_lists(r, a, 0, 1, &l);
+    if (ok) {
+        memcpy(all + 1, l.args, a->npos * sizeof *all);
+        kin_vid made = rec_step_out(r, KIN_STEP_CALL, KIN_STEP_PURE, all, 1 + a->npos);
+        for (long i = 0; i < copies; i++) {
+            PyObject *index = PyLong_FromLong(i);
+            const kin_vid pair[2] = {made, rec_const(r, index)};
+            Py_XDECREF(index);
+            its[i] = rec_step_out(r, KIN_STEP_SUBSCR, KIN_STEP_PURE, pair, 2);
+            rec_make_virtual(r, its[i], VIRTUAL_ITER, l.items[0], l.n[0], true);
+            if (kin_vec_push(&r->iters, its[i]) != KIN_OK)
+                r->status = KIN_NOMEM;
+        }
+        rec_make_virtual(r, made, VIRTUAL_TUPLE, its, (uint32_t)copies, true);
+        r->info.at[made].type = &PyTuple_Type;
+        rec_drop(r, a->ndrop);
+        rec_await_result(r, made, r->t->vals.at[made].step);
+    }
+    for (uint32_t i = 0; i < MOST_LISTS; i++)
+        free(l.items[i]);
+    return ok;
+}
+
 const rec_method_row rec_itertools_rows[] = {
     {"chain", model_chain}, {"islice", model_islice}, {"pairwise", model_pairwise}, {"product", model_product},
     {"combinations", model_combinations}, {"permutations", model_permutations}, {"zip_longest", model_zip_longest},
-    {"repeat", model_repeat}, {"compress", model_compress}, {"chain.from_iterable", model_from_iterable}, {NULL, NULL}};
+    {"repeat", model_repeat}, {"compress", model_compress}, {"tee", model_tee},
+    {"chain.from_iterable", model_from_iterable}, {NULL, NULL}};

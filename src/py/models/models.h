@@ -103,4 +103,9 @@ bool rec_call_deepcopy(rec *r, const rec_args *a);
 bool rec_is_number(PyObject *obj);                       /* one of Python's own classes */
 uint32_t rec_sum_of_numbers(rec *r, kin_vid *acc, const kin_vid *items, uint32_t n); /* of the first ones, as sum() adds floats; how many they are */
 
+/* ---- ranges.c ---- */
+/* A range of the profiler, made by the recording, is entered or left: writes the step. */
+bool rec_tell_profiler(rec *r, PyObject *function, const kin_vid *args, uint32_t n);
+bool rec_call_profiler_range(rec *r, const rec_args *a);
+
 #endif

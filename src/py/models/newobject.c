@@ -22,14 +22,20 @@ new_namespace(rec *r, const rec_args *a)
 
 /* The class keeps what it is handed, or takes numbers, and looks at nothing else. */
 static bool
-new_keeper(rec *r, const rec_args *a)
+new_keeper_as(rec *r, const rec_args *a, unsigned flags)
 {
     for (uint32_t i = a->npos; i < a->npos + a->nkw; i++)
         if (!kin_is_exact_immutable(O(r, a->args[i])))
             return false;
-    kin_vid out = rec_model_step(r, a, 0);
+    kin_vid out = rec_model_step(r, a, flags);
     r->info.at[out].type = (PyTypeObject *)O(r, a->callee);
     return true;
+}
+
+static bool
+new_keeper(rec *r, const rec_args *a)
+{
+    return new_keeper_as(r, a, 0);
 }
 
 /* The class goes through its first argument: one that runs no code when it is iterated over. */
@@ -38,14 +44,15 @@ new_from_items(rec *r, const rec_args *a)
 {
     if (a->npos > 0) {
         PyObject *obj = O(r, a->args[0]);
-        PyTypeObject *tp = Py_TYPE(obj);
+        bool items = VIRTUAL(r, a->args[0]) != NULL && VIRTUAL(r, a->args[0])->kind == VIRTUAL_TUPLE;
+        PyTypeObject *tp = obj != NULL ? Py_TYPE(obj) : items ? &PyTuple_Type : NULL;
         if (tp != &PyList_Type && tp != &PyTuple_Type && tp != &PyDict_Type && tp != &PySet_Type && tp != &PyUnicode_Type &&
             tp != &PyRange_Type)
             return false;
         if (VIRTUAL(r, a->args[0]) == NULL)
             rec_need_type(r, a->args[0]);
     }
-    return new_keeper(r, a);
+    return new_keeper_as(r, a, KIN_STEP_PURE);
 }
 
 /* A deque: what it holds is not followed, but nobody else has it. */

@@ -185,7 +185,7 @@ names_types(rec *r, kin_vid vid, int depth)
     if (ok && is_in_module(Py_TYPE(obj), "typing"))
         return rec_need_version(r, vid) != NULL;
     return ok && rec_can_const(r, vid) && rec_need_const(r, vid) != 0 &&
-           (obj == Py_None || obj == Py_Ellipsis || (PyType_Check(obj) && Py_TYPE(obj)->tp_hash == PyType_Type.tp_hash));
+           (obj == Py_None || obj == Py_Ellipsis || PyUnicode_CheckExact(obj) || (PyType_Check(obj) && Py_TYPE(obj)->tp_hash == PyType_Type.tp_hash));
 }
 
 /* Callable[[int], T], Optional[Tensor], with what typing and collections.abc have: their code makes an object that says so, as a rule for

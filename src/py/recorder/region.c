@@ -307,13 +307,20 @@ note_object(rec *r, PyObject *obj, int depth)
     return ok && !draws && !PyDict_Check(obj);
 }
 
+/* A result of a torch call of the region that nobody has seen yet. */
+static bool
+is_made_in_region(rec *r, kin_vid vid)
+{
+    return O(r, vid) == NULL && vid >= r->region->nvals && r->info.at[vid].graph;
+}
+
 static bool
 torch_may_repeat(rec *r, kin_step_kind kind, const kin_vid *args, uint32_t n)
 {
     if (r->region->random == NULL && (r->region->random = random_state()) == NULL)
         return false;
     for (uint32_t i = kind == KIN_STEP_CALL; i < n; i++)
-        if (args[i] != 0 && !note_object(r, O(r, args[i]), 0))
+        if (args[i] != 0 && !is_made_in_region(r, args[i]) && !note_object(r, O(r, args[i]), 0))
             return false;
     return true;
 }

@@ -5,6 +5,7 @@
 #include "core/diag/breaks.h"
 #include "py/compat/kinds.h"
 #include "py/iterators/iterators.h"
+#include "py/models/models.h"
 #include "py/objects/objects.h"
 #include "py/recorder/callables.h"
 #include "py/rules/rules.h"
@@ -294,6 +295,12 @@ op_enter_with(rec *r)
     kin_vid first = rec_found(r, tp, REC_STR("__enter__"), enter), parts[2] = {rec_found(r, tp, REC_STR("__exit__"), leave), mgr};
     kin_vid exit = rec_step_out(r, KIN_STEP_BUILD_METHOD, KIN_STEP_PURE, parts, 2);
     rec_make_virtual(r, exit, VIRTUAL_METHOD, parts, 2, true);
+    if (python && rec_tell_profiler(r, enter, &mgr, 1)) {
+        rec_drop(r, 1);
+        rec_push(r, exit);
+        rec_push(r, mgr);
+        return;
+    }
     if (python && rec_can_inline(r, enter) &&
         rec_inline(r, &(rec_args){.callee = first, .args = &mgr, .npos = 1, .ndrop = 1}, &exit, 1, KIN_RESUME_PUSH, 0))
         return;

@@ -1,0 +1,125 @@
+"""C functions that go through a generator or a map object before they do anything else: reduce, OrderedDict, deque, named tuples."""
+import collections
+import functools
+import itertools
+import operator
+
+import torch
+
+from kincorpus.case import T, case, glob
+
+SCALE = 2.0
+LOG = []
+Point = collections.namedtuple("Point", "a b c")
+
+
+def rows(x, n=3):
+    for k in range(n):
+        yield x * (k + SCALE)
+
+
+def noisy(x, n=3):
+    for k in range(n):
+        LOG.append(k)
+        yield x * k
+    LOG.append("end")
+
+
+def noting(a, b):
+    LOG.append("call")
+    return a - b
+
+
+@case(mutate=glob(3, SCALE=3.0))
+def reduces_a_map(x):
+    return functools.reduce(operator.add, map(torch.sin, [x, x * SCALE, x + 2])), functools.reduce(torch.mul, map(abs, (x, x)), x * SCALE)
+
+
+@case(mutate=glob(3, SCALE=3.0))
+def reduces_a_generator(x):
+    return (functools.reduce(operator.mul, rows(x)), functools.reduce(operator.sub, rows(x, 0), x * SCALE), functools.reduce(operator.add, rows(x, 1)),
+            functools.reduce(lambda a, b: a + b, (k for k in range(4))))
+
+
+@case(mutate=glob(3, SCALE=3.0))
+def reduces_in_turns(x):
+    total = functools.reduce(lambda a, b: a * SCALE - b, rows(x))
+    other = functools.reduce(lambda a, b: torch.sin(a) + b, (x + i for i in range(3)), x)
+    return total, other, functools.reduce(lambda a, b: b, rows(x, 1)), functools.reduce(lambda a, b: a, rows(x, 0), 5)
+
+
+@case(mutate=glob(3, SCALE=3.0), replays=0)
+def reduces_in_turns_that_show(x):
+    del LOG[:]
+    return functools.reduce(noting, noisy(x)) * SCALE, functools.reduce(noting, rows(x)), functools.reduce(operator.add, noisy(x)), list(LOG)
+
+
+@case(raises=(0, 1, 2, 3, 4, 5), replays=0)
+def reduces_nothing(x):
+    return functools.reduce(operator.add, rows(x, 0))
+
+
+@case(mutate=glob(3, SCALE=3.0), replays=3)
+def ordered_dict_of_a_generator(x):
+    d = collections.OrderedDict((str(i), x * i) for i in range(3))
+    e = collections.OrderedDict(((k, v * SCALE) for k, v in d.items()), z=x)
+    e.move_to_end("0")
+    return sum(d.values()), e, list(e)
+
+
+@case(mutate=glob(3, SCALE=3.0), replays=3)
+def deques_of_generators(x):
+    d = collections.deque(rows(x), maxlen=2)
+    e = collections.deque(map(torch.sin, [x, x * SCALE]))
+    d.append(x)
+    e.rotate(1)
+    return d[0] + d[1], e.popleft() - e.pop(), len(d), d, e
+
+
+@case(mutate=glob(3, SCALE=3.0), replays=3)
+def named_tuples_of_generators(x):
+    p = Point._make(rows(x))
+    q = Point(*map(torch.sin, (x, x * SCALE, x + 2)))
+    lazy = map(torch.cos, p)
+    s = Point._make(lazy)
+    return p.a * p.b + p.c, q, q.b, s, list(lazy), p._replace(a=x)
+
+
+@case(mutate=glob(3, SCALE=3.0), replays=3)
+def tees(x):
+    a, b = itertools.tee([x, x * SCALE, x + 2])
+    first = next(b)
+    c, d, e = itertools.tee((x, x + 1), 3)
+    return [t + 1 for t in a], [t for t in b], first, next(c) + next(d), list(e)
+
+
+@case(mutate=glob(3, SCALE=3.0), args=lambda i, s: (T(i, 4, 3), T(i, 2 + i % 2, 3)), replays=2)
+def sorts_by_length(x, y):
+    z = x[:3]
+    return sorted([x, y, z], key=len), max([y, x, z], key=len) * SCALE, min((x, y), key=len), torch.cat(sorted([x, z], key=len, reverse=True))
+
+
+@case(mutate=glob(3, SCALE=3.0))
+def ranges_of_the_profiler(x):
+    with torch.profiler.record_function("outer") as outer:
+        y = x * SCALE
+        with torch.autograd.profiler.record_function("inner", "args"):
+            y = y.sin()
+    return y + 1, outer.name
+
+
+@torch.profiler.record_function("decorated")
+def decorated(x):
+    return x * SCALE
+
+
+@case(mutate=glob(3, SCALE=3.0), replays=0)
+def ranges_as_decorators(x):
+    return decorated(x) + 1
+
+
+@case(raises=(0, 1, 2, 3, 4, 5), replays=0)
+def error_in_a_range(x):
+    with torch.profiler.record_function("fails"):
+        y = x * SCALE
+        return y @ y.t() @ y.t()
