@@ -33,6 +33,9 @@ def test_the_page_is_written_around_what_people_wrote(tmp_path, small):
     page.write_text(f"before\n{training.MARKS[0]}\nstale\n{training.MARKS[1]}\nbehind\n")
     rows = {"small": {"steps": training._steps({"model": small, "steps": 6}), "memory": {}}, "broken": {"steps": {"error": "no"}}}
     training.write_docs(rows, "about this", tmp_path)
+    told = training.tell("small", rows["small"]).splitlines()
+    assert told[0] == "small" and "compiled whole step, times as fast" in told[3] and told[3].endswith("x") and not any("memory" in line for line in told)  # it was not measured
+    assert training.tell("broken", rows["broken"]) == "broken: failed: no"
     text = page.read_text()
     assert text.startswith("before\n") and text.endswith("\nbehind\n") and "stale" not in text and "| small |" in text and "failed: no" in text
     assert (tmp_path / "training-loss.svg").read_text().count("polyline") == 3

@@ -210,22 +210,40 @@ def _number(value, form):
     return form.format(value) if isinstance(value, (int, float)) else "-"
 
 
-def _line(name, row):
+COLUMNS = ("eager, ms", "model and loss", "whole step", "first steps add, cold", "warm", "peak memory", "losses apart", "... whole step", "gradients of step 4 apart",
+           "from float64: eager / Kintsugi")
+TOLD = ("a step, eager, in ms", "compiled model and loss, times as fast", "compiled whole step, times as fast", "first steps take longer by, nothing on disk",
+        "first steps take longer by, kernels on disk", "peak memory", "losses differ by", "losses differ by, whole step", "gradients of step 4 differ by", "losses differ from float64 by, eager / Kintsugi")
+
+
+def _cells(row):
+    """A text for each column; one that begins with "failed": there are no others."""
     steps, memory = row.get("steps", {}), row.get("memory", {})
     if "error" in steps:
-        return f"| {name} | failed: {steps['error']} |" + " |" * 9
+        return [f"failed: {steps['error']}"]
     eager = steps["eager"]["ms"]
     peak = [memory.get(e, {}).get("peak") for e in ("eager", "kintsugi")]
     referee = steps.get("referee") or {}
-    cells = [f"{eager:.1f} ± {steps['eager']['spread_ms'] / 2:.1f}", f"{eager / steps['kintsugi']['ms']:.2f}x", f"{eager / steps['whole']['ms']:.2f}x",
-             _number(row.get("cold", {}).get("added_s"), "{:.2f} s"), _number(row.get("warm", {}).get("added_s"), "{:.2f} s"),
-             f"{peak[1] / peak[0] - 1:+.1%}" if all(peak) else "-", f"{steps['kintsugi']['loss']:.1e}", f"{steps['whole']['loss']:.1e}",
-             _number(steps['kintsugi'].get('gradients'), "{:.1e}"), " / ".join(f"{referee[e]:.1e}" for e in ("eager", "kintsugi")) if referee else "-"]
-    return f"| {name} | " + " | ".join(cells) + " |"
+    return [f"{eager:.1f} ± {steps['eager']['spread_ms'] / 2:.1f}", f"{eager / steps['kintsugi']['ms']:.2f}x", f"{eager / steps['whole']['ms']:.2f}x",
+            _number(row.get("cold", {}).get("added_s"), "{:.2f} s"), _number(row.get("warm", {}).get("added_s"), "{:.2f} s"),
+            f"{peak[1] / peak[0] - 1:+.1%}" if all(peak) else "-", f"{steps['kintsugi']['loss']:.1e}", f"{steps['whole']['loss']:.1e}",
+            _number(steps['kintsugi'].get('gradients'), "{:.1e}"), " / ".join(f"{referee[e]:.1e}" for e in ("eager", "kintsugi")) if referee else "-"]
 
 
-HEAD = ("| model | eager, ms | model and loss | whole step | first steps add, cold | warm | peak memory | losses apart | ... whole step | gradients of step 4 apart | "
-        "from float64: eager / Kintsugi |\n|---|---|---|---|---|---|---|---|---|---|---|")
+def _line(name, row):
+    cells = _cells(row)
+    return f"| {name} | {' | '.join(cells)} |" + " |" * (len(COLUMNS) - len(cells))
+
+
+def tell(name, row):
+    """The row for a terminal: a line for each number that was measured."""
+    cells = _cells(row)
+    if len(cells) == 1:
+        return f"{name}: {cells[0]}"
+    return "\n".join([name, *(f"  {what:<50}{cell:>16}" for what, cell in zip(TOLD, cells, strict=True) if cell != "-")])
+
+
+HEAD = f"| model | {' | '.join(COLUMNS)} |\n|" + "---|" * (1 + len(COLUMNS))
 
 
 def table(rows):
@@ -284,14 +302,15 @@ def main(options):
         sys.stderr.write(f"kintsugi: bench --train: there is no row {unknown[0]!r}; there are {', '.join(ROWS)}\n")
         return 2
     threads, steps = options.threads or torch.get_num_threads(), 12 if options.quick else STEPS
+    about = f"PyTorch {torch.__version__}, Python {platform.python_version()}, {threads} thread(s), {os.cpu_count()} cores; {steps} steps, AdamW; medians of processor time."
+    print(about, flush=True)
     rows = {}
     for name in names:
         rows[name] = measure(name, steps, threads, options.timeout, first=not (options.quick or options.no_first))
-        print(_line(name, rows[name]), flush=True)
+        print(f"\n{tell(name, rows[name])}", flush=True)
         if options.json:
             with open(options.json, "w", encoding="utf-8") as file:
                 json.dump(rows, file, indent=1)
-    about = f"PyTorch {torch.__version__}, Python {platform.python_version()}, {threads} thread(s), {os.cpu_count()} cores; {steps} steps, AdamW; medians of processor time."
     if options.docs:
         write_docs(rows, about, options.docs)
     if options.svg:
