@@ -243,6 +243,25 @@ def test_dicts(fn):
     check(fn, vector())
 
 
+# -- tuples ----------------------------------------------------------------------------------------------------------------
+
+
+class Pair(tuple):
+    @property
+    def first(self):
+        return self[0]
+
+
+def tuple_of_an_own_class(x):
+    pair = Pair([x, x + 1])
+    first, second = Pair((pair.first * 2, x))
+    return first * pair[1] + second, len(pair)
+
+
+def test_tuples():
+    check(tuple_of_an_own_class, vector())
+
+
 # -- enums -----------------------------------------------------------------------------------------------------------------
 
 

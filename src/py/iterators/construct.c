@@ -319,6 +319,11 @@ construct_by_init(rec *r, const rec_args *a, PyObject *alloc)
         need_constructors(r, tp);
         return rec_model_value(r, a, new_instance(r, a->callee, alloc, NULL, 0));
     }
+    if (static_base(tp) == &PyTuple_Type && tp->tp_init == PyBaseObject_Type.tp_init) { /* tuple.__new__ does it all */
+        need_constructors(r, tp);
+        const rec_args made = rec_args_behind(a, rec_const(r, alloc), a->callee, all);
+        return new_tuple(r, &made, alloc);
+    }
     if (construct_dict(r, a, alloc))
         return true;
     PyObject *init = _PyType_Lookup(tp, REC_STR("__init__"));

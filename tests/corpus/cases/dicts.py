@@ -182,3 +182,42 @@ def failing_default():
 def default_that_fails(x):
     d = collections.defaultdict(failing_default, a=x)
     return d["a"] + d["b"]
+
+
+class Pair(tuple):
+    @property
+    def first(self):
+        return self[0] * SCALE
+
+
+class Counted(tuple):
+    def __init__(self, items):
+        LOG.append(len(items))
+
+
+@case(mutate=glob(3, SCALE=3.0))
+def tuples_of_an_own_class(x):
+    p = Pair([x, x + 1])
+    q = Pair(p)
+    first, second = Pair((p.first, x))
+    return first * p[1] + second, len(q), Pair(), p, type(q), Pair("ab"), p[::-1], p + q
+
+
+@case(mutate=glob(3, SCALE=3.0), replays=3)
+def tuples_of_iterators(x):
+    p = Pair(x * k for k in range(1, 4))
+    q = Pair(map(torch.sin, [x, x + 1]))
+    it = iter([x, x + 1])
+    s = Pair(it)
+    return p.first, q, s, list(it)
+
+
+@case(mutate=glob(3, SCALE=3.0), replays=0)
+def tuples_with_an_init(x):
+    del LOG[:]
+    return Counted([x, x * SCALE]), list(LOG)
+
+
+@case(raises=(0, 1, 2, 3, 4, 5), replays=0)
+def tuple_of_too_much(x):
+    return Pair(x, x)
