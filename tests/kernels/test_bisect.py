@@ -92,3 +92,31 @@ def test_texts_that_are_not_known(line):
     graph = interpret.Graph("%1 = input 0 : f32[2]{1}@1+0\nreturn %1\n")
     with pytest.raises(interpret.Unknown):
         interpret.run_program(f"%0 = input 0 : f32[2]\n{line}\nreturn %0\n", graph.make_inputs(), graph)
+
+
+@pytest.mark.parametrize("name", ["rewrite", "split", "own-outputs"])
+def test_a_pass_behind_convolutions_and_a_buffer_that_is_written_to(kernels, name):
+    """Library calls with what they absorb are run as well, and what is left in inputs counts."""
+    weights = torch.randn(8, 3, 3, 3), torch.randn(8, 8, 3, 3)
+    seen = torch.zeros(8)
+
+    def layers(x):
+        y = F.conv2d(x, weights[0], padding=1).relu()
+        seen.add_(y.mean((0, 2, 3)))
+        return (F.conv2d(y, weights[1], stride=2, padding=1) + 1).relu().clamp(max=4)
+
+    def find():
+        compiled = kintsugi.compile(layers, options={"validate": 1})
+        with torch.no_grad():
+            for _ in range(3):
+                compiled(torch.randn(2, 3, 10, 10))
+        found, = bisect.of_function(engine, compiled)
+        return found
+
+    found = find()
+    assert not found.passed and not found.unknown and found.right[-1] == "own-outputs", found.verdict
+    assert engine._set_fault(f"pass {name} wrong")
+    try:
+        assert find().passed == name
+    finally:
+        engine._set_fault("")

@@ -67,7 +67,7 @@ def of_rows(function, number, rows):
     """rows: what each pass left, the captured graph first."""
     found = Finding(function, number)
     try:
-        graph = interpret.Graph(rows[0]["text"])
+        graph = interpret.Graph(rows[0]["text"], rows[0].get("libraries"))
         trials = [(inputs, graph.run(dict(inputs))) for inputs in (graph.make_inputs(seed) for seed in range(2))]
     except Exception as error:  # operators may refuse inputs that are made up
         found.unknown.append((rows[0]["name"], f"{type(error).__name__}: {error}"))
@@ -117,7 +117,8 @@ class _State:
             found.unknown.clear()  # a later text that is right says that what came before is
         return text
 
-    def _compare(self, texts, inputs, wanted):
+    def _compare(self, texts, inputs, ran):
+        wanted, after = ran
         given = dict(inputs)
         if "once" in texts:
             for number, value in enumerate(interpret.run_program(texts["once"], given, self.graph), len(inputs)):
@@ -125,6 +126,9 @@ class _State:
         if "main" not in texts:
             return ""
         got = interpret.run_program(texts["main"], given, self.graph)
+        written = re.findall(r" into (\d+)", texts["main"].rpartition("return ")[2])
+        if len(got) == len(wanted) + len(written):
+            wanted = wanted + [after[int(number)] for number in written]
         return _validate.compare(wanted, [value.contiguous() if isinstance(value, torch.Tensor) else value for value in got], (), (), None) or ""
 
 

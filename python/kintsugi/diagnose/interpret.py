@@ -31,10 +31,11 @@ def _read_type(text):
 
 
 class Graph:
-    """A captured graph: its inputs by dtype and sizes, its calls."""
+    """A captured graph: its inputs by dtype and sizes, its calls. libraries: what is known of calls of libraries that passes make of them, by number."""
 
-    def __init__(self, text):
+    def __init__(self, text, libraries=None):
         self.inputs, self.calls, self.outputs = {}, [], []
+        self.libraries = libraries or {}
         for line in text.splitlines():
             if line.startswith("return"):
                 self.outputs = [int(number) for number in re.findall(r"%(\d+)", line)]
@@ -62,14 +63,14 @@ class Graph:
         return made
 
     def run(self, inputs):
-        """[outputs]."""
+        """([outputs], {number: what an input is afterwards})."""
         values = {value: inputs[number].clone() for number, (value, _, _) in self.inputs.items()}
         for call in self.calls:
             args, kwargs = self.arguments(call, values)
             result = _operator(call["op"])(*args, **kwargs)
             results = result if isinstance(result, (tuple, list)) else [result]
             values.update(zip([int(number) for number in re.findall(r"%(\d+)", call["out"] or "")], results))
-        return [values[number] for number in self.outputs]
+        return [values[number] for number in self.outputs], {number: values[value] for number, (value, _, _) in self.inputs.items()}
 
     def arguments(self, call, values, operands=None):
         """(args, kwargs) of a call; operands: tensors in the place of its own, in their order."""
@@ -130,7 +131,7 @@ def _node(match, args, attrs, inputs, graph):
     if op == "extern":
         return _extern(match["name"], args, int(attrs["number"]), graph)
     if op == "result":
-        results = args[0]
+        results = args[0](_read_type(match["type"])[1]) if callable(args[0]) else args[0]
         return results[int(attrs["which"])] if isinstance(results, (tuple, list)) else results
     dtype, sizes = _read_type(match["type"])
     ints = {name: _ints(value) for name, value in attrs.items() if value.startswith("[")}
@@ -234,19 +235,33 @@ def _scatter(args, mode, places):
     return made
 
 
-_FROM_CALLS = {"library.attention": "attention", "library.conv": "convolution", "library.conv+bias": "convolution", "library.transposed": "convolution"}
-
-
 def _extern(name, operands, number, graph):
-    """A call of the captured graph, or one whose operands are all of its arguments."""
+    """A call of the captured graph, or of a library; a function of the sizes of the result where they say what is computed."""
     if name.startswith("aten.") and number < len(graph.calls) and graph.calls[number]["op"] == name:
         args, kwargs = graph.arguments(graph.calls[number], {}, operands)
         return _operator(name)(*args, **kwargs)
     if name == "library.matmul" and len(operands) == 2:
-        return torch.matmul(*operands)
-    if name in _FROM_CALLS:  # its numbers stand in the captured call that it was made of; with two of them it cannot be told which
-        calls = [call for call in graph.calls if _FROM_CALLS[name] in call["op"]]
-        if len(calls) == 1:
-            args, kwargs = graph.arguments(calls[0], {}, operands)
-            return _operator(calls[0]["op"])(*args, **kwargs)
+        return torch.matmul(*(operand.float() for operand in operands))  # sums are float, whatever the matrices are
+    known = graph.libraries.get(number)
+    call = graph.calls[known["call"]] if known is not None and known["call"] < len(graph.calls) else None
+    if call is not None and name.startswith("library.attention"):
+        args, kwargs = graph.arguments(call, {}, operands)
+        return _operator(call["op"])(*args, **kwargs)
+    if call is not None and "convolution" in call["op"]:
+        return _convolution(name.removeprefix("library."), [operand.float() for operand in operands], known, graph.arguments(call, {}, [None] * len(call["args"]))[0])
     raise Unknown(f"{name}, a call of Kintsugi's own library")
+
+
+def _convolution(name, operands, known, captured):
+    """captured: the arguments of the operator, for the numbers among them; the tensors are `operands`."""
+    kind, *more = name.split("+")
+    if kind == "conv_backward_image":
+        back, weight = operands
+        return lambda sizes: torch.ops.aten.convolution_backward(back, back.new_zeros(sizes), weight, None, *captured[4:10], [True, False, False])[0]
+    if kind == "conv_backward_weight":  # its channels are the last dim
+        back, x = operands
+        return lambda sizes: torch.ops.aten.convolution_backward(back, x, x.new_zeros([sizes[0], sizes[-1], *sizes[1:-1]]), None, *captured[4:10], [False, True, False])[1].movedim(1, -1)
+    given = iter(operands)
+    made = torch.ops.aten.convolution(next(given), next(given), next(given) if "bias" in more else None, *captured[3:9])
+    made = made + next(given) if "add" in more else made
+    return made.clamp(known["least"], known["most"]) if known["least"] != -float("inf") or known["most"] != float("inf") else made

@@ -1,4 +1,5 @@
 /* What the passes of core/pipeline did, for events and reports, and the faults that tests inject into them (launch_priv.h). */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -118,6 +119,26 @@ keep_text(void *arg, const kin_compilation *c, const kin_pass *pass)
     kin_text_deinit(&text);
 }
 
+/* What texts do not say of library calls: {number: {"call": the captured call, "least", "most": limits of what it gives}}, in the first row. False with an exception. */
+static bool
+add_libraries(PyObject *list, const kin_rewritten *library)
+{
+    PyObject *all = PyDict_New();
+    for (uint32_t i = 0; all != NULL && i < library->calls.len; i++) {
+        const kin_library_call *call = &library->calls.at[i];
+        bool limits = call->post == KIN_POST_LIMIT, relu = call->post == KIN_POST_RELU;
+        PyObject *number = PyLong_FromUnsignedLong(library->first + i);
+        PyObject *one = Py_BuildValue("{s:k,s:d,s:d}", "call", (unsigned long)call->call, "least", limits ? call->least : relu ? 0.0 : -INFINITY, "most", limits ? call->most : INFINITY);
+        if (number == NULL || one == NULL || PyDict_SetItem(all, number, one) < 0)
+            Py_CLEAR(all);
+        Py_XDECREF(number);
+        Py_XDECREF(one);
+    }
+    bool ok = all != NULL && (PyList_GET_SIZE(list) == 0 || PyDict_SetItemString(PyList_GET_ITEM(list, 0), "libraries", all) == 0);
+    Py_XDECREF(all);
+    return ok;
+}
+
 static PyObject *
 run_again(const launch_version *version)
 {
@@ -130,6 +151,8 @@ run_again(const launch_version *version)
                                         .libraries = version->libraries, .watch = keep_text, .arg = &list, .plant = plant};
         kin_status status = kin_pipeline_run(graph, &options, &made, &why);
         (void)status; /* whatever it reached is reported */
+        if (list != NULL && !add_libraries(list, &made.library))
+            Py_CLEAR(list);
         kin_compiled_deinit(&made);
     }
     kin_aten_free(graph);
