@@ -1,6 +1,6 @@
 """GENERATOR_ESCAPES: a suspended generator is handed to C code that resumes it later; fixed with a list."""
 
-import collections
+import itertools
 
 import torch
 
@@ -13,13 +13,13 @@ def pieces(x):
 
 
 def f(x):
-    last = collections.deque(pieces(x), maxlen=1)  # <- break
-    return last[0].cos()
+    first, second = itertools.tee(pieces(x))  # <- break
+    return next(first).cos() + sum(second)
 
 
 def fixed(x):
-    last = list(pieces(x))
-    return last[-1].cos()
+    all_pieces = list(pieces(x))
+    return all_pieces[0].cos() + sum(all_pieces)
 
 
 if __name__ == "__main__":
