@@ -33,12 +33,14 @@ def layout(t):
 
 
 def same_tensor(a, b, bound):
+    """Measured against the largest element, or 1e-2 where all are smaller: a gradient that is zero in theory (the last bias of a triplet loss) is what terms of about
+    1 leave when they cancel, some 1e-7 of either sign."""
     if layout(a) != layout(b):
         return False
     if a.dtype == torch.uint8:
         return torch.equal(a, b)
     most = a.double().nan_to_num(0, 0, 0).abs().max().item() if a.numel() else 0
-    return torch.allclose(a.double(), b.double(), rtol=0, atol=bound * max(most, 1e-3), equal_nan=True)
+    return torch.allclose(a.double(), b.double(), rtol=0, atol=bound * max(most, 1e-2), equal_nan=True)
 
 
 def difference(a, b, bound, path=""):
