@@ -81,9 +81,9 @@ kin_gemm_pack_again(const kin_blas *blas, kin_packed *packed, const kin_matrix *
 }
 
 bool
-kin_gemm_packed_is_own(const kin_packed *packed)
+kin_gemm_runs_own(const kin_blas *blas, const kin_matrix *a, const kin_matrix *b, const kin_packed *packed)
 {
-    return packed->own;
+    return packed != NULL ? packed->own : kin_gemm_is_own(blas, a->rows, b, false);
 }
 
 size_t
@@ -155,7 +155,7 @@ bool
 kin_gemm(const kin_blas *blas, const kin_matrix *a, const kin_matrix *b, const kin_packed *packed, float *c,
          const kin_epilogue *then)
 {
-    if (packed == NULL ? kin_gemm_is_own(blas, a->rows, b, false) : packed->own) {
+    if (kin_gemm_runs_own(blas, a, b, packed)) {
         return kin_gemm_blocked_run(&(kin_gemm_blocked){.a = *a, .b = *b, .panels = packed == NULL ? NULL : packed->data, .c = c,
                                        .ldc = b->columns, .count = 1, .then = then}, blas->parallel);
     }

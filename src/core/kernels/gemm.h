@@ -68,8 +68,8 @@ bool kin_gemm_wants_packed(const kin_blas *blas, int64_t m, const kin_matrix *b)
  * pack again. */
 enum { KIN_GEMM_ANY_ROWS = 0 };
 kin_packed *kin_gemm_pack(const kin_blas *blas, int64_t m, const kin_matrix *b);
-/* In our own form? Then m does not count, and matrices may lie in any way. */
-bool kin_gemm_packed_is_own(const kin_packed *packed);
+/* Do we do this product ourselves, with b packed or as it is (NULL)? A packed form is for those who made it, whatever is preferred now. */
+bool kin_gemm_runs_own(const kin_blas *blas, const kin_matrix *a, const kin_matrix *b, const kin_packed *packed);
 void kin_gemm_pack_again(const kin_blas *blas, kin_packed *packed, const kin_matrix *b);
 size_t kin_gemm_packed_bytes(const kin_packed *packed);
 void kin_gemm_free(kin_packed *packed);

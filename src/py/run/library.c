@@ -163,7 +163,7 @@ launch_matmul(const kin_matrix *a, const kin_matrix *b, const launch_packed *pac
     kin_packed *form = packed != NULL ? packed->matrix : NULL;
     kin_matrix left, right = *b;
     float *left_copy = NULL, *right_copy = NULL;
-    bool own = form != NULL ? kin_gemm_packed_is_own(form) : kin_gemm_is_own(blas, a->rows, b, false);
+    bool own = kin_gemm_runs_own(blas, a, b, form);
     left = *a;
     bool ok = own || (make_readable(a, &left, &left_copy) && (form != NULL || make_readable(b, &right, &right_copy)));
     if (ok && (double)a->rows * (double)a->columns * (double)b->columns >= LONG_PRODUCT) {
