@@ -14,6 +14,7 @@ _GRAD = re.compile(r"^tensor '(?P<name>.*?)' requires_grad mismatch\. expected r
 _MODE = re.compile(r"^(?P<name>\w+\(\)) == (?P<was>\w+)$")
 _ASKED = re.compile(r"(type|len|list)\((.*)\)$")
 _CALLED = "called with another number of arguments, or with other keywords"  # the engine's words
+_THE_CALL = "the way it is called"
 _KINDS = {"type": "type", "len": "length", "list": "keys"}
 # What to do, by the kind of the fact that did not hold any more.
 _REMEDIES = {
@@ -69,7 +70,7 @@ def of_function(observed, dumps):
 def _read(failure, dumps):
     """(what changed, from what to what, the fact that did not hold, the dim or None)."""
     if failure == _CALLED:
-        return "the way it is called", failure, None, None
+        return _THE_CALL, failure, None, None
     match = _TENSOR.match(failure)
     grad = _GRAD.match(failure)
     if grad is not None:
@@ -110,7 +111,7 @@ def _times(count):
 def _kind(name, fact, dim, change):
     """(which remedy, the name of what it is about)."""
     what, was, now = change
-    if name == "the way it is called":
+    if name == _THE_CALL:
         return "call", name
     asked = _ASKED.match(name)
     if asked is not None:

@@ -107,6 +107,7 @@ typedef struct {
     kin_emit_state *phis; /* by accumulator */
 } loop;
 
+/* Body, counter and phis of a loop that runs at least once. */
 static bool
 begin_loop(kin_em *e, loop *l, LLVMValueRef first)
 {
@@ -131,6 +132,7 @@ begin_loop(kin_em *e, loop *l, LLVMValueRef first)
     return true;
 }
 
+/* Goes round while i + step < end. */
 static void
 end_loop(kin_em *e, loop *l, int64_t step, LLVMValueRef end)
 {
@@ -161,7 +163,6 @@ open_loop(kin_em *e, loop *l, LLVMValueRef first)
     return true;
 }
 
-/* Goes round while i + step < end. */
 static void
 close_loop(kin_em *e, loop *l, int64_t step, LLVMValueRef end)
 {
@@ -278,7 +279,7 @@ close_part(kin_em *e, optional *p)
 
 /* -- long sums ----------------------------------------------------------------------------------------------------- */
 
-/* Each number added to a sum of floats costs it up to half a unit in the last place of what is there already. So what MOST steps have added is put aside, and the
+/* Each number added to a sum of floats costs it up to half a unit in the last place of what is there already. So what MOST_ADDED steps have added is put aside, and the
  * next ones begin at zero: the error grows with the number of blocks, as that of PyTorch's cascades does. */
 enum { MOST_ADDED = 64 };
 

@@ -77,7 +77,8 @@ is_text(PyTypeObject *type)
 static bool
 is_number(PyTypeObject *type)
 {
-    return (type->tp_flags & Py_TPFLAGS_LONG_SUBCLASS && kin_is_mixed_enum_class(type)) || type == &PyLong_Type || type == &PyFloat_Type || type == &PyBool_Type || type == &PyComplex_Type;
+    return type == &PyLong_Type || type == &PyFloat_Type || type == &PyBool_Type || type == &PyComplex_Type ||
+           (type->tp_flags & Py_TPFLAGS_LONG_SUBCLASS && kin_is_mixed_enum_class(type));
 }
 
 static bool
@@ -96,13 +97,13 @@ numbers_equal(PyObject *a, PyObject *b)
     return compare_in_c(a, b) || compare_in_c(b, a);
 }
 
-/* Are two different objects with the same hash equal keys? */
 static bool
 by_identity(PyTypeObject *type)
 {
     return is_identity_type(type) || kin_is_enum_class(type);
 }
 
+/* Are two different objects with the same hash equal keys? */
 static kin_find
 compare_keys(PyObject *mine, PyObject *theirs)
 {
@@ -164,7 +165,7 @@ static kin_find
 find_in_keys(PyDictKeysObject *keys, PyObject *key, Py_hash_t hash, Py_ssize_t *pos)
 {
     if (DK_IS_UNICODE(keys) && !PyUnicode_Check(key))
-        return KIN_FIND_ABSENT; /* such a table holds exact str keys only, and nothing else equals those */
+        return KIN_FIND_ABSENT; /* such a table holds exact str keys only, and nothing but texts equals those */
     size_t mask = ((size_t)1 << keys->dk_log2_size) - 1;
     size_t perturb = (size_t)hash;
     for (size_t i = (size_t)hash & mask;;) {
