@@ -347,8 +347,8 @@ finish_reduce(rec *r, rec_consumer *c)
 
 static const consumer_row reduce_row = {"reduce", TAKE_ALL, finish_reduce};
 
-static bool
-is_reduce(PyObject *callee)
+bool
+rec_is_reduce(PyObject *callee)
 {
     static PyObject *reduce;
     return callee == kin_import_once(&reduce, "functools", "reduce");
@@ -376,7 +376,7 @@ call_reduce(rec *r, const rec_args *a)
     kin_vid *items = NULL, *inputs, func, self;
     uint32_t n, ninit = a->npos == 3;
     bool called = a->npos >= 2 && rec_find_callback(r, a->args[0], &func, &self);
-    if (a->nkw != 0 || a->npos < 2 || a->npos > 3 || !is_reduce(O(r, a->callee)) || (!called && !rec_can_apply(r, a->args[0])) ||
+    if (a->nkw != 0 || a->npos < 2 || a->npos > 3 || !rec_is_reduce(O(r, a->callee)) || (!called && !rec_can_apply(r, a->args[0])) ||
         !rec_known_elements(r, a->args[1], &items, &n))
         return false;
     inputs = n + ninit >= 2 ? malloc((n + ninit) * sizeof *inputs) : NULL;
@@ -440,7 +440,7 @@ rec_consume_missing(rec *r)
 {
     kin_vid dict = rec_peek(r, 1), key = rec_peek(r, 0), func, self;
     const rec_virtual *f = VIRTUAL(r, dict);
-    if (f == NULL || f->kind != VIRTUAL_DICT || !f->known || f->of == 0 || !rec_is_pair_key(O(r, key)) || !rec_can_const(r, key) ||
+    if (f == NULL || f->kind != VIRTUAL_DICT || !f->known || f->of == 0 || !rec_is_known_key(r, key) ||
         rec_pairs_find(r, f, O(r, key)) != NULL || !rec_find_callback(r, f->of, &func, &self))
         return false;
     key = rec_need_const(r, key);

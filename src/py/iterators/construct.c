@@ -263,14 +263,6 @@ needs_no_init(PyTypeObject *tp, const rec_args *a)
     return a->npos + a->nkw == 0 && tp->tp_init == base->tp_init && (base == &PyBaseObject_Type || base == &PyDict_Type || base == &PyList_Type);
 }
 
-/* Is the instance made here, with contents that are known, and has nobody else seen it? */
-static bool
-is_own_dict(rec *r, kin_vid obj)
-{
-    const rec_virtual *f = VIRTUAL(r, obj);
-    return f != NULL && f->kind == VIRTUAL_OBJECT && !f->escaped && rec_mapping(r, obj) != NULL;
-}
-
 /* A class whose instances dict or OrderedDict fills by its __init__. The first stores without asking __setitem__, the second asks it. */
 static bool
 construct_dict(rec *r, const rec_args *a, PyObject *alloc)
@@ -284,8 +276,7 @@ construct_dict(rec *r, const rec_args *a, PyObject *alloc)
         return false;
     need_constructors(r, tp);
     kin_vid obj = new_instance(r, a->callee, alloc, NULL, 0);
-    for (uint32_t i = 0; i < n; i += 2)
-        rec_put_in_own_dict(r, obj, pairs[i], pairs[i + 1]);
+    rec_put_in_own_dict(r, obj, pairs, n);
     free(pairs);
     return rec_model_value(r, a, obj);
 }
@@ -299,13 +290,12 @@ call_dict_init(rec *r, const rec_args *a)
     uint32_t n = 0;
     if (init == NULL)
         init = PyDict_GetItemString(kin_type_dict(&PyDict_Type), "__init__");
-    if (O(r, a->callee) != init || a->npos < 1 || !is_own_dict(r, a->args[0]))
+    if (O(r, a->callee) != init || a->npos < 1 || rec_own_mapping(r, a->args[0]) == NULL)
         return false;
     const rec_args from = {.args = a->args + 1, .npos = a->npos - 1, .nkw = a->nkw, .kwnames = a->kwnames};
     if (!rec_dict_pairs(r, &from, &pairs, &n))
         return false;
-    for (uint32_t i = 0; i < n; i += 2)
-        rec_put_in_own_dict(r, a->args[0], pairs[i], pairs[i + 1]);
+    rec_put_in_own_dict(r, a->args[0], pairs, n);
     free(pairs);
     return rec_model_value(r, a, rec_const(r, Py_None));
 }

@@ -63,6 +63,7 @@ typedef struct rec_consumer {
 /* ---- callbacks.c ---- */
 void rec_next_callback(rec *r, rec_consumer *c);
 void rec_consume_as(rec *r, rec_consumer *c, const rec_args *a);
+bool rec_is_reduce(PyObject *callee); /* functools.reduce */
 bool rec_find_callback(rec *r, kin_vid callback, kin_vid *func, kin_vid *self);
 rec_consumer *rec_begin_callbacks(rec *r, const consumer_row *row, kin_vid callback, kin_vid *inputs, uint32_t n, uint32_t width);
 bool rec_known_elements(rec *r, kin_vid vid, kin_vid **items, uint32_t *n); /* of an iterable that C code uses up */

@@ -9,31 +9,19 @@
 
 /* -- which, and which of their arguments they go through ---------------------------------------------------------------- */
 
-static bool
-is_one(PyObject *callee, PyObject **kept, const char *module, const char *name)
-{
-    return callee == kin_import_once(kept, module, name);
-}
-
 /* -1: none of them. */
 static int
 drained_argument(PyObject *callee)
 {
-    static PyObject *reduce, *ordered, *deque, *tee, *new_tuple;
-    if (is_one(callee, &reduce, "functools", "reduce"))
+    static PyObject *ordered, *deque, *tee, *new_tuple;
+    if (rec_is_reduce(callee))
         return 1;
-    if (is_one(callee, &ordered, "collections", "OrderedDict") || is_one(callee, &deque, "collections", "deque") || is_one(callee, &tee, "itertools", "tee"))
+    if (callee == kin_import_once(&ordered, "collections", "OrderedDict") || callee == kin_import_once(&deque, "collections", "deque") ||
+        callee == kin_import_once(&tee, "itertools", "tee"))
         return 0;
     if (new_tuple == NULL)
         new_tuple = PyDict_GetItemString(kin_type_dict(&PyTuple_Type), "__new__"); /* borrowed, of a static type */
     return callee == new_tuple ? 1 : -1;
-}
-
-static bool
-is_reduce(PyObject *callee)
-{
-    static PyObject *reduce;
-    return is_one(callee, &reduce, "functools", "reduce");
 }
 
 /* -- the call on the items ------------------------------------------------------------------------------------------------ */
@@ -143,7 +131,7 @@ drain_generator(rec *r, const rec_args *a, uint32_t at)
     kin_vid func, self;
     if (gen == NULL)
         return false;
-    if (is_reduce(O(r, a->callee)) && rec_find_callback(r, a->args[0], &func, &self))
+    if (rec_is_reduce(O(r, a->callee)) && rec_find_callback(r, a->args[0], &func, &self))
         return fold_generator(r, a, gen);
     rec_consumer *c = rec_begin_consumer(r, gen);
     if (c == NULL)

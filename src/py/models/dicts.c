@@ -113,7 +113,7 @@ ordered_move(rec *r, const rec_args *a)
 {
     rec_virtual *f = known_ordered(r, a);
     int last = f != NULL && a->npos >= 2 ? read_last(r, a, 2) : -1;
-    if (last < 0 || !rec_is_pair_key(O(r, a->args[1])) || !rec_can_const(r, a->args[1]) || rec_need_const(r, a->args[1]) == 0)
+    if (last < 0 || !rec_is_known_key(r, a->args[1]) || rec_need_const(r, a->args[1]) == 0)
         return false;
     kin_vid *at = rec_pairs_find(r, f, O(r, a->args[1]));
     if (at == NULL)
@@ -152,8 +152,7 @@ static bool
 ordered_pop(rec *r, const rec_args *a)
 {
     rec_virtual *f = known_ordered(r, a);
-    if (f == NULL || a->nkw || a->npos < 2 || a->npos > 3 || !rec_is_pair_key(O(r, a->args[1])) || !rec_can_const(r, a->args[1]) ||
-        rec_need_const(r, a->args[1]) == 0)
+    if (f == NULL || a->nkw || a->npos < 2 || a->npos > 3 || !rec_is_known_key(r, a->args[1]) || rec_need_const(r, a->args[1]) == 0)
         return false;
     kin_vid *found = rec_pairs_find(r, f, O(r, a->args[1])), item = found ? *found : 0;
     if (item == 0)
@@ -187,15 +186,13 @@ rec_model_dict_update(rec *r, const rec_args *a)
     const rec_args from = {.args = a->args + 1, .npos = a->npos - 1, .nkw = a->nkw, .kwnames = a->kwnames};
     kin_vid *pairs = NULL;
     uint32_t n = 0;
-    bool plain = f != NULL && f->kind == VIRTUAL_DICT && f->known, own = f != NULL && f->kind == VIRTUAL_OBJECT && !f->escaped && rec_mapping(r, a->args[0]) != NULL;
+    bool plain = f != NULL && f->kind == VIRTUAL_DICT && f->known, own = f != NULL && rec_own_mapping(r, a->args[0]) != NULL;
     if ((!plain && (!own || PyODict_Check(O(r, a->args[0])))) || a->nkw >= 100 || (a->npos == 2 && a->args[1] == a->args[0]) ||
         !rec_dict_pairs(r, &from, &pairs, &n))
         return false;
-    for (uint32_t i = 0; i < n; i += 2) {
-        if (own) {
-            rec_put_in_own_dict(r, a->args[0], pairs[i], pairs[i + 1]);
-            continue;
-        }
+    if (own)
+        rec_put_in_own_dict(r, a->args[0], pairs, n);
+    for (uint32_t i = 0; plain && i < n; i += 2) {
         const kin_vid args[3] = {a->args[0], pairs[i], pairs[i + 1]};
         rec_step(r, KIN_STEP_SET_SUBSCR, KIN_STEP_MUTATES, args, 3);
         rec_pairs_put(r, VIRTUAL(r, a->args[0]), pairs[i], pairs[i + 1]);

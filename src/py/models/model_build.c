@@ -147,7 +147,7 @@ static bool
 are_keys(rec *r, const kin_vid *pairs, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i += 2)
-        if (!rec_is_pair_key(O(r, pairs[i])) || !rec_can_const(r, pairs[i]))
+        if (!rec_is_known_key(r, pairs[i]))
             return false;
     return true;
 }

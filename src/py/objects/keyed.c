@@ -71,8 +71,7 @@ rec_subscr_missing(rec *r, kin_vid dict, kin_vid key)
     rec_virtual *f = VIRTUAL(r, dict);
     PyObject *k = O(r, key);
     if (f == NULL || f->kind != VIRTUAL_DICT || !f->known || f->aux == NULL || r->info.at[dict].type == NULL ||
-        !is_defaultdict(r->info.at[dict].type) || !rec_is_pair_key(k) || !rec_can_const(r, key) ||
-        rec_pairs_find(r, f, k) != NULL)
+        !is_defaultdict(r->info.at[dict].type) || !rec_is_known_key(r, key) || rec_pairs_find(r, f, k) != NULL)
         return false;
     PyObject *factory = f->aux;
     kin_vid name = rec_need_const(r, key), callee = rec_const(r, factory);

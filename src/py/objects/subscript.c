@@ -301,13 +301,13 @@ item_place(rec *r, kin_vid container, kin_vid key, bool delete, rec_place *p)
 static bool
 store_in_own_dict(rec *r, const kin_vid *args, bool delete)
 {
-    rec_virtual *f = VIRTUAL(r, args[0]), *map = f != NULL && f->kind == VIRTUAL_OBJECT && !delete ? rec_mapping(r, args[0]) : NULL;
-    PyTypeObject *tp = Py_TYPE(O(r, args[0])), *base = PyType_IsSubtype(tp, &PyODict_Type) ? &PyODict_Type : &PyDict_Type;
-    if (map == NULL || f->escaped || tp->tp_as_mapping->mp_ass_subscript != base->tp_as_mapping->mp_ass_subscript ||
-        !rec_is_pair_key(O(r, args[1])) || !rec_can_const(r, args[1]))
+    if (delete || rec_own_mapping(r, args[0]) == NULL || !rec_is_known_key(r, args[1]))
+        return false;
+    PyTypeObject *tp = Py_TYPE(O(r, args[0]));
+    if (tp->tp_as_mapping->mp_ass_subscript != rec_dict_base(tp)->tp_as_mapping->mp_ass_subscript)
         return false;
     rec_need_type(r, args[0]);
-    rec_put_in_own_dict(r, args[0], rec_need_const(r, args[1]), args[2]);
+    rec_put_in_own_dict(r, args[0], (kin_vid[]){rec_need_const(r, args[1]), args[2]}, 2);
     return true;
 }
 

@@ -496,12 +496,15 @@ void rec_escape(rec *r, kin_vid vid);
 /* Known contents as key, value pairs (dict items, instance attributes) with constant keys. */
 kin_vid *rec_pairs_find(rec *r, const rec_virtual *f, PyObject *key); /* place of the value; NULL = absent */
 bool rec_is_pair_key(PyObject *key); /* a text, an int or a plain member of an enum: a dict with such keys is followed. True and 1.0, which are equal to 1, are none */
+bool rec_is_known_key(rec *r, kin_vid key); /* such a key that can be a constant of the recording */
 bool rec_may_equal_int(PyObject *key); /* such a key must not be looked up in a dict that is followed */
 void rec_pairs_put(rec *r, rec_virtual *f, kin_vid key, kin_vid value);
 void rec_pairs_drop(rec *r, rec_virtual *f, PyObject *key);
 rec_virtual *rec_mapping(rec *r, kin_vid vid); /* key, value pairs of a virtual dict, dict-like instance or __dict__; NULL = unknown */
 rec_virtual *rec_asked_dict(rec *r, kin_vid dict, PyObject *method); /* ... or an instance made here whose class leaves the method to dict */
-void rec_put_in_own_dict(rec *r, kin_vid dict, kin_vid key, kin_vid value); /* an instance of a dict class, made here */
+rec_virtual *rec_own_mapping(rec *r, kin_vid vid); /* ... of an instance of a dict class that is made here, and that nobody else has seen */
+PyTypeObject *rec_dict_base(PyTypeObject *tp); /* of such a class: OrderedDict or dict */
+void rec_put_in_own_dict(rec *r, kin_vid dict, const kin_vid *pairs, uint32_t n); /* of such an instance: key, value, key, value ... */
 rec_virtual *rec_exact_dict(rec *r, kin_vid vid); /* ... where it is an exact dict */
 void rec_touch_iterators(rec *r, kin_vid container);
 bool rec_meta(rec *r, kin_vid tensor, unsigned mask); /* makes tensor metadata a fact or a check */

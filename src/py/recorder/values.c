@@ -522,6 +522,12 @@ rec_is_pair_key(PyObject *key)
 }
 
 bool
+rec_is_known_key(rec *r, kin_vid key)
+{
+    return rec_is_pair_key(O(r, key)) && rec_can_const(r, key);
+}
+
+bool
 rec_may_equal_int(PyObject *key)
 {
     return PyBool_Check(key) || PyFloat_CheckExact(key) || PyComplex_CheckExact(key);
@@ -544,20 +550,6 @@ rec_pairs_put(rec *r, rec_virtual *f, kin_vid key, kin_vid value)
         *found = value;
     else if (!rec_virtual_push(f, key) || !rec_virtual_push(f, value))
         r->status = KIN_NOMEM;
-}
-
-void
-rec_put_in_own_dict(rec *r, kin_vid dict, kin_vid key, kin_vid value)
-{
-    const kin_vid args[3] = {dict, key, value};
-    r->keep_inside = true;
-    uint32_t s = rec_step(r, KIN_STEP_SET_SUBSCR, KIN_STEP_MUTATES, args, 3);
-    r->keep_inside = false;
-    kin_ref ref = rec_ref(r, (PyObject *)(PyType_IsSubtype(r->info.at[dict].type, &PyODict_Type) ? &PyODict_Type : &PyDict_Type));
-    r->t->steps.at[s].ref = ref;
-    r->t->steps.at[s].imm = 1;
-    rec_pairs_put(r, rec_mapping(r, dict), key, value);
-    rec_changed(r, dict);
 }
 
 void
@@ -599,6 +591,35 @@ rec_mapping(rec *r, kin_vid vid)
 {
     rec_virtual *f = VIRTUAL(r, vid);
     return rec_exact_dict(r, f != NULL && f->kind == VIRTUAL_OBJECT && f->of != 0 ? f->of : vid);
+}
+
+rec_virtual *
+rec_own_mapping(rec *r, kin_vid vid)
+{
+    const rec_virtual *f = VIRTUAL(r, vid);
+    return f != NULL && f->kind == VIRTUAL_OBJECT && !f->escaped ? rec_mapping(r, vid) : NULL;
+}
+
+PyTypeObject *
+rec_dict_base(PyTypeObject *tp)
+{
+    return PyType_IsSubtype(tp, &PyODict_Type) ? &PyODict_Type : &PyDict_Type;
+}
+
+void
+rec_put_in_own_dict(rec *r, kin_vid dict, const kin_vid *pairs, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i += 2) {
+        const kin_vid args[3] = {dict, pairs[i], pairs[i + 1]};
+        r->keep_inside = true;
+        uint32_t s = rec_step(r, KIN_STEP_SET_SUBSCR, KIN_STEP_MUTATES, args, 3);
+        r->keep_inside = false;
+        kin_ref ref = rec_ref(r, (PyObject *)rec_dict_base(r->info.at[dict].type));
+        r->t->steps.at[s].ref = ref;
+        r->t->steps.at[s].imm = 1;
+        rec_pairs_put(r, rec_mapping(r, dict), pairs[i], pairs[i + 1]);
+        rec_changed(r, dict);
+    }
 }
 
 void

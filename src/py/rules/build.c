@@ -212,7 +212,7 @@ op_map_add(rec *r)
 {
     kin_vid args[3] = {rec_peek(r, r->top->arg + 1), rec_peek(r, 1), rec_peek(r, 0)};
     rec_virtual *f = VIRTUAL(r, args[0]);
-    bool known = f && f->known && rec_is_pair_key(O(r, args[1])) && rec_can_const(r, args[1]) && rec_need_const(r, args[1]);
+    bool known = f && f->known && rec_is_known_key(r, args[1]) && rec_need_const(r, args[1]);
     for (uint32_t i = 0; known && i < f->n; i += 2)
         known = !kin_exact_equal(O(r, f->items[i]), O(r, args[1]));
     bool quiet = known || hash_quietly(r, args + 1, 1, 1);
