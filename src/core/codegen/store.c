@@ -356,7 +356,7 @@ kin_store_put(kin_store *c, const kin_store_key *key, const void *object, size_t
 
 typedef struct {
     char name[2 * NAME]; /* without .kernel, .txt */
-    int64_t used;
+    int64_t used; /* when, in nanoseconds: many kernels are made within a second */
     uint64_t bytes;
 } entry;
 
@@ -379,7 +379,7 @@ list_file(kin_store *c, listing *l, const char *folder, const char *name)
         unlinkat(c->folder, path, 0); /* somebody died while writing it */
     if (len != 16 + 7 || strcmp(name + 16, ".kernel") != 0)
         return;
-    entry e = {.used = s.st_mtime, .bytes = (uint64_t)s.st_size};
+    entry e = {.used = (int64_t)s.st_mtim.tv_sec * 1000000000 + s.st_mtim.tv_nsec, .bytes = (uint64_t)s.st_size};
     snprintf(e.name, sizeof e.name, "%.32s/%.16s", folder, name);
     (void)!kin_vec_push(&l->all, e);
 }
