@@ -245,8 +245,8 @@ def without_end(x):
 def test_signal_in_a_loop_of_calls(alarm):
     compiled = kintsugi.compile(lambda x: (x.sin() + 1).cos())
     for _ in range(10):
-        alarm(0.01)
         with pytest.raises(Stop):
+            alarm(0.01)
             while True:
                 compiled(X)
     assert compiled(X).equal((X.sin() + 1).cos())
@@ -257,8 +257,8 @@ def test_signal_inside_a_compiled_loop(alarm):
     compiled = kintsugi.compile(with_breaks)
     compiled(X, 50)
     for _ in range(10):
-        alarm(0.003)
         with pytest.raises(Stop):
+            alarm(0.003)
             while True:
                 compiled(X, 50)
     assert compiled(X, 50).equal(with_breaks(X, 50))
@@ -267,8 +267,8 @@ def test_signal_inside_a_compiled_loop(alarm):
 def test_signal_ends_a_call_without_end(alarm):
     compiled = kintsugi.compile(without_end)
     for _ in range(3):
-        alarm(0.03)
         with pytest.raises(Stop):
+            alarm(0.03)
             compiled(X)
 
 
