@@ -1,5 +1,6 @@
 """Graphs of a dump as torch.fx.GraphModules: what custom backends and explain().graphs get."""
 
+import operator
 import re
 import types
 
@@ -39,6 +40,14 @@ def _spread(entry):
     args, sizes = entry["args"], (torch.Size, _symbols.Sizes)
     legacy = entry["target"] == "new" if entry["op"] == "call_method" else isinstance(entry["callable"], type)
     return (*args[:-1], *args[-1]) if legacy and args and isinstance(args[-1], sizes) else args
+
+
+def _not_in_place(fn, args):
+    """`n *= x` with a number n is n * x; the text of a graph would assign to the number."""
+    if args and type(args[0]) in (int, float, complex, bool) and getattr(fn, "__module__", None) == "_operator" and \
+            getattr(operator, f"__{fn.__name__}__", None) is fn and hasattr(operator, f"__{fn.__name__[1:]}__") and fn.__name__.startswith("i"):
+        return getattr(operator, f"__{fn.__name__[1:]}__")
+    return fn
 
 
 DEFAULT_OVERRIDE = torch.Tensor.__torch_function__.__func__
@@ -128,7 +137,7 @@ class _Converter:
         elif entry["callable"] is None:
             raise ConversionError(f"{entry['target']} at {entry['filename']}:{entry['line']} is not a known function")
         else:
-            node = self.graph.create_node("call_function", self.function(entry), args, kwargs, name=entry["name"])
+            node = self.graph.create_node("call_function", _not_in_place(self.function(entry), args), args, kwargs, name=entry["name"])
         node.meta["note"] = entry["note"]
         if entry["line"]:
             node.meta["stack_trace"] = (

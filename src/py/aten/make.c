@@ -277,7 +277,8 @@ uint32_t
 kin_ambient_state(void)
 {
     uint32_t autocast = make.autocast_on(DEVICE_CPU) ? 1 + (uint32_t)(uint8_t)make.autocast_dtype(DEVICE_CPU) : 0;
-    return autocast << 8 | (uint8_t)make.default_dtype();
+    uint32_t on_gpu = make.autocast_on(DEVICE_CUDA) ? 1 + (uint32_t)(uint8_t)make.autocast_dtype(DEVICE_CUDA) : 0;
+    return on_gpu << 20 | autocast << 8 | (uint8_t)make.default_dtype();
 }
 
 bool
@@ -312,6 +313,13 @@ kin_tensor_has_ordinary_data(PyObject *tensor)
 {
     uint64_t keys = kin_tensor_is_strided(tensor) ? kin_tensor_keys(tensor) : 0;
     return keys != 0 && (keys == make.keys[0] || keys == make.keys[1]) && kin_tensor_is_dense(tensor, false);
+}
+
+bool
+kin_tensor_has_plain_data(PyObject *tensor)
+{
+    uint64_t keys = kin_tensor_is_strided(tensor) ? kin_tensor_keys(tensor) : 0;
+    return keys != 0 && (keys & kin_torch.lazy_keys) == 0;
 }
 
 bool

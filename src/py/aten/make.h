@@ -28,6 +28,7 @@ bool kin_tensor_is_dense(PyObject *tensor, bool meta);
  * dispatch keys tell. */
 bool kin_tensor_is_ordinary(PyObject *tensor);
 bool kin_tensor_has_ordinary_data(PyObject *tensor); /* the same of a tensor of whatever class */
+bool kin_tensor_has_plain_data(PyObject *tensor);    /* ... and on whatever device */
 uint64_t kin_tensor_keys(PyObject *tensor);
 bool kin_tensor_requires_grad(PyObject *tensor);
 

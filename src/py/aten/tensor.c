@@ -206,9 +206,11 @@ find_readable_keys(PyObject *torch_c)
 {
     static const char *const strided[] = {"CPU", "CUDA", "XPU", "MPS", "Meta", "AutogradCPU", "AutogradCUDA", "AutogradXPU",
         "AutogradMPS", "AutogradMeta", "ADInplaceOrView", "AutocastCPU", "AutocastCUDA", "AutocastXPU", "AutocastMPS",
-        "Conjugate", "Negative", "ZeroTensor", NULL};
+        NULL};
+    static const char *const lazy[] = {"Conjugate", "Negative", "ZeroTensor", NULL};
     static const char *const sized[] = {"SparseCPU", "SparseCUDA", "SparseCsrCPU", "SparseCsrCUDA", "QuantizedCPU", NULL};
-    kin_torch.strided_keys = ask_all_bits(torch_c, strided);
+    kin_torch.lazy_keys = ask_all_bits(torch_c, lazy);
+    kin_torch.strided_keys = ask_all_bits(torch_c, strided) | kin_torch.lazy_keys;
     kin_torch.sized_keys = kin_torch.strided_keys | ask_all_bits(torch_c, sized);
 }
 

@@ -11,7 +11,7 @@ typedef int (*get_int32)(void *, int32_t *);
 typedef int (*get_int64)(void *, int64_t *);
 typedef int (*get_array)(void *, int64_t **);
 
-enum { DEVICE_CPU = 0, DEVICE_META = 14 }; /* torch's device type numbers */
+enum { DEVICE_CPU = 0, DEVICE_CUDA = 1, DEVICE_META = 14 }; /* torch's device type numbers */
 
 typedef struct {
     get_int64 dim, numel, storage_offset;
@@ -22,6 +22,7 @@ typedef struct {
     Py_ssize_t impl_offset; /* of the TensorImpl pointer in the Tensor object */
     Py_ssize_t keys_offset; /* of the key set in the TensorImpl; 0 = unknown */
     uint64_t strided_keys;  /* all that a strided tensor may have; 0 = unknown */
+    uint64_t lazy_keys;     /* ... of those whose data are not what they give: conjugated, negated, zero */
     uint64_t sized_keys;    /* ... that a tensor may have whose sizes lie where a strided one's do */
     PyTypeObject *tensor, *parameter;
     PyTypeObject *own;      /* the fake tensors of capture */

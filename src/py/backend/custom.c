@@ -363,6 +363,38 @@ compute_number(const lowering *l, const kin_step *s)
     return number;
 }
 
+static bool
+is_known(const lowering *l, kin_vid vid)
+{
+    return vid != 0 && (l->entry->v->trace.vals.at[vid].kind == KIN_VAL_CONST || l->slots[vid] != NULL);
+}
+
+/* A list that the recording makes and fills: `(*x.shape[:-1], -1, 64)` is one that becomes a tuple. */
+static bool
+is_own_list(const kin_trace *t, kin_vid vid)
+{
+    const kin_val *val = &t->vals.at[vid];
+    return vid != 0 && val->kind == KIN_VAL_STEP && val->step < t->steps.len && t->steps.at[val->step].kind == KIN_STEP_BUILD_LIST;
+}
+
+/* Tuples and lists of what is known, as this call makes them. A list of which something is not known is not known either. */
+static void
+note_made(lowering *l, const kin_step *s)
+{
+    const kin_trace *t = &l->entry->v->trace;
+    bool fills = (s->kind == KIN_STEP_LIST_EXTEND || s->kind == KIN_STEP_LIST_APPEND) && is_own_list(t, t->vids.at[s->args]);
+    bool makes = s->out != 0 && l->slots[s->out] == NULL && s->flags & KIN_STEP_PURE && kin_subgraph_builds(s), known = makes || fills;
+    for (uint32_t i = 0; known && i < s->nargs; i++)
+        known = is_known(l, t->vids.at[s->args + i]);
+    PyObject *made = known ? kin_step_execute(t, &l->entry->v->refs, s, l->slots) : NULL;
+    if (makes && made != NULL)
+        l->slots[s->out] = Py_NewRef(made);
+    if (fills && made == NULL)
+        Py_CLEAR(l->slots[t->vids.at[s->args]]);
+    Py_XDECREF(made);
+    PyErr_Clear();
+}
+
 static kin_status
 note_numbers(lowering *l)
 {
@@ -370,8 +402,10 @@ note_numbers(lowering *l)
     l->numbers = PyDict_New();
     for (uint32_t i = 0; l->numbers != NULL && i < t->steps.len; i++) {
         const kin_step *s = &t->steps.at[i];
-        if (!is_number(t, s->out))
+        if (!is_number(t, s->out)) {
+            note_made(l, s);
             continue;
+        }
         PyObject *key = PyLong_FromUnsignedLong(s->out), *row = describe_number(l, s);
         if (key == NULL || row == NULL || PyDict_SetItem(l->numbers, key, row) < 0)
             Py_CLEAR(l->numbers);
@@ -380,6 +414,9 @@ note_numbers(lowering *l)
         if (l->numbers != NULL && l->slots[s->out] == NULL)
             l->slots[s->out] = compute_number(l, s);
     }
+    for (uint32_t vid = 1; vid < l->nslots; vid++) /* calls may see them when they were not full yet */
+        if (is_own_list(t, vid))
+            Py_CLEAR(l->slots[vid]);
     return l->numbers == NULL ? KIN_PYERR : KIN_OK;
 }
 

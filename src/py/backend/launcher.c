@@ -7,6 +7,7 @@
 #include "py/aten/make.h"
 #include "py/aten/tensor.h"
 #include "py/compat/failure.h"
+#include "py/compat/imports.h"
 #include "py/compat/signals.h"
 #include "py/capture/capture.h"
 #include "py/launch/launch.h"
@@ -100,12 +101,29 @@ set_apart(kin_entry *v, const kin_subgraph *subgraph, const uint32_t *steps, uin
     return KIN_BREAK;
 }
 
+/* Captures with the calls that need data done on data of ours; what those draw is given back. */
+static kin_status
+capture_with_data(kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in, unsigned may, kin_capture *capture)
+{
+    kin_capture_hints hints = {0};
+    PyObject *random = kin_import_call("kintsugi._launch", "random_state", NULL);
+    PyErr_Clear();
+    kin_status status = kin_capture_run(v, subgraph, in, NULL, &hints, may, capture);
+    if (status == KIN_OK && capture->by_data) {
+        kin_capture_deinit(capture);
+        status = kin_capture_run(v, subgraph, in, NULL, &hints, may | KIN_CAPTURE_OTHER_DATA, capture);
+    }
+    Py_XDECREF(random == NULL ? NULL : kin_import_call("kintsugi._launch", "restore_random_state", random));
+    Py_XDECREF(random);
+    PyErr_Clear();
+    return status;
+}
+
 /* The proof alone: nothing is changed. */
 static kin_status
 prove(backend_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in, kin_capture *capture)
 {
     launch_signature signature;
-    kin_capture_hints hints = {0};
     uint32_t which;
     *capture = (kin_capture){0};
     for (uint32_t i = 0; i < subgraph->nin; i++)
@@ -114,14 +132,10 @@ prove(backend_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyObje
     if (self->proofs.len >= PROOFS)
         return KIN_BREAK;
     self->sized = has_sized_tests(v, subgraph);
-    KIN_TRY(launch_signature_make(in, subgraph->nin, NULL, &signature, &which));
+    KIN_TRY(launch_signature_make(in, subgraph->nin, NULL, true, &signature, &which));
     bool held = kin_signals_hold();
     unsigned may = KIN_CAPTURE_GRADIENTS | KIN_CAPTURE_DATA | (subgraph->deferred ? 0 : KIN_CAPTURE_WRITES);
-    kin_status status = kin_capture_run(v, subgraph, in, NULL, &hints, may, capture);
-    if (status == KIN_OK && capture->by_data) {
-        kin_capture_deinit(capture);
-        status = kin_capture_run(v, subgraph, in, NULL, &hints, may | KIN_CAPTURE_OTHER_DATA, capture);
-    }
+    kin_status status = capture_with_data(v, subgraph, in, may, capture);
     if (held)
         kin_signals_release();
     kin_status kept = remember(self, &signature, status == KIN_OK);

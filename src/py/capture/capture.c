@@ -62,6 +62,8 @@ stand_for_input(capturing *c, PyObject *tensor, bool data)
         kin_capture_refuse(c, "an input has an unsupported dtype");
         return NULL;
     }
+    if (!capture_set_device(c, tensor))
+        return NULL;
     unsigned dim = (unsigned)kin_tensor_dim(tensor);
     const int64_t *sizes = kin_tensor_sizes(tensor), *strides = kin_tensor_strides(tensor);
     uint32_t storage = kin_fake_new_storage(c);
@@ -656,6 +658,7 @@ end(stepper *x)
     kin_repeats_deinit(&x->c.repeats);
     kin_vec_deinit(&x->c.shapes.results);
     kin_vec_deinit(&x->c.storages);
+    Py_XDECREF(x->c.device);
 }
 
 kin_status

@@ -46,6 +46,7 @@ typedef struct {
     KIN_VEC(const void *) storages;      /* storage number - 1 -> its name among meta tensors; NULL: none has it yet */
     kin_shape_options options;
     kin_shapes shapes;                   /* of the call at hand */
+    PyObject *device;                    /* of all its tensors; NULL: the CPU */
     bool no_rules;
     bool may_write;                      /* to inputs */
     uint32_t before;                     /* how many storages there were when the step began */
@@ -122,6 +123,7 @@ typedef struct {
 bool capture_hide_warnings(capture_surroundings *s, bool *warned); /* *warned: there was one */
 bool capture_leave_inference(capture_surroundings *s); /* operators come undecomposed to modes in inference mode */
 bool capture_keep_settings(capture_surroundings *s); /* steps may switch them */
+bool capture_set_device(capturing *c, PyObject *input); /* all tensors are on one; shape rules are those of the CPU. False: refused, or an exception */
 bool capture_push_mode(capture_surroundings *s, capturing *c);
 void capture_restore(capture_surroundings *s); /* an exception that is set stays */
 

@@ -33,8 +33,8 @@ ones_like(const capturing *c, PyObject *fake)
     PyObject *sizes = PyObject_GetAttrString(fake, "shape");
     if (torch != NULL && sizes != NULL && kin_tensor_dtype(fake, &dtype) && T.dtypes[dtype] != NULL) {
         PyObject *make = PyObject_GetAttrString(torch, "ones"), *args = PyTuple_Pack(1, sizes);
-        PyObject *kwargs = Py_BuildValue("{s:O,s:O}", "dtype", T.dtypes[dtype], "requires_grad",
-                                         kin_tensor_requires_grad(fake) ? Py_True : Py_False);
+        PyObject *kwargs = Py_BuildValue("{s:O,s:O,s:O}", "dtype", T.dtypes[dtype], "device", c->device != NULL ? c->device : T.cpu,
+                                         "requires_grad", kin_tensor_requires_grad(fake) ? Py_True : Py_False);
         if (make != NULL && args != NULL && kwargs != NULL)
             made = PyObject_Call(make, args, kwargs);
         if (made != NULL && c->other_data && !end_with_zero(made))

@@ -106,13 +106,14 @@ kin_fake_init(PyObject *torch)
 
 /* torch.Tensor._make_wrapper_subclass(class, sizes, strides=, storage_offset=, dtype=, device=, requires_grad=) */
 static PyObject *
-make_instance(const kin_aten *g, kin_aten_val val, bool requires_grad)
+make_instance(const capturing *c, kin_aten_val val, bool requires_grad)
 {
+    const kin_aten *g = c->out->graph;
     const kin_aten_value *v = kin_aten_at(g, val);
     PyObject *sizes = kin_tuple_of_ints(kin_aten_sizes(g, val), v->ndim), *strides = kin_tuple_of_ints(kin_aten_strides(g, val), v->ndim);
     PyObject *at = PyLong_FromLongLong(v->offset), *made = NULL;
     if (sizes != NULL && strides != NULL && at != NULL) {
-        PyObject *args[] = {(PyObject *)T.fake, sizes, strides, at, T.dtypes[v->dtype], T.cpu,
+        PyObject *args[] = {(PyObject *)T.fake, sizes, strides, at, T.dtypes[v->dtype], c->device != NULL ? c->device : T.cpu,
                             requires_grad ? Py_True : Py_False};
         made = PyObject_Vectorcall(T.make_subclass, args, 2, T.instance_names);
     }
@@ -153,7 +154,7 @@ kin_fake_lies_as(const kin_aten *g, PyObject *fake, kin_aten_val val)
 PyObject *
 kin_fake_new(capturing *c, PyObject *meta, bool requires_grad, kin_aten_val val)
 {
-    return enter(c, val == 0 ? NULL : make_instance(c->out->graph, val, requires_grad), meta, val);
+    return enter(c, val == 0 ? NULL : make_instance(c, val, requires_grad), meta, val);
 }
 
 /* -- for inputs: most are parameters, the same in each capture ------------------------------------------------------------ */
@@ -187,14 +188,14 @@ kin_fake_for_input(capturing *c, bool requires_grad, kin_aten_val val)
 {
     enum { MOST = 2048 };
     const kin_aten *g = c->out->graph;
-    if (val == 0 || c->joint || (requires_grad && kin_grad_enabled()))
+    if (val == 0 || c->joint || c->device != NULL || (requires_grad && kin_grad_enabled()))
         return kin_fake_new(c, NULL, requires_grad, val);
     uint64_t hash = hash_of_looks(g, val, requires_grad);
     uint32_t number, at = 0;
     while ((number = kin_table_next(&kept.table, hash, &at)) != KIN_TABLE_NONE)
         if (Py_REFCNT(kept.at.at[number]) == 1 && looks_like(kept.at.at[number], g, val, requires_grad))
             return enter(c, Py_NewRef(kept.at.at[number]), NULL, val);
-    PyObject *made = make_instance(g, val, requires_grad);
+    PyObject *made = make_instance(c, val, requires_grad);
     if (made != NULL && kept.at.len < MOST && kin_table_reserve(&kept.table, 1) == KIN_OK && kin_vec_push(&kept.at, made) == KIN_OK) {
         Py_INCREF(made);
         if (kin_table_add(&kept.table, hash, kept.at.len - 1) != KIN_OK)
@@ -228,7 +229,7 @@ kin_fake_lay_out(capturing *c, PyObject *fake, kin_aten_val val)
     const kin_aten *g = c->out->graph;
     const kin_aten_value *v = kin_aten_at(g, val);
     capture_entry *e = &c->entries.at[kin_capture_number(fake)];
-    PyObject *made = make_instance(g, val, false);
+    PyObject *made = make_instance(c, val, false);
     bool ok = made != NULL && set_data(c, fake, made);
     Py_XDECREF(made);
     if (ok && e->meta != NULL) { /* in the same memory, which it gives its name to */

@@ -156,6 +156,22 @@ note_number(capturing *c, PyObject *obj, const char *keyword)
     return true;
 }
 
+/* Is it the one of the capture's tensors? Without an index it names the current one. -1: an exception. */
+static int
+is_device(const capturing *c, PyObject *obj)
+{
+    PyObject *own = c->device != NULL ? c->device : T.cpu, *now = NULL;
+    int same = PyObject_RichCompareBool(obj, own, Py_EQ);
+    if (same == 0 && c->device != NULL && (now = PyObject_GetAttrString(obj, "index")) == Py_None) {
+        PyObject *type = PyObject_GetAttrString(obj, "type"), *other = PyObject_GetAttrString(own, "type");
+        same = type == NULL || other == NULL ? -1 : PyObject_RichCompareBool(type, other, Py_EQ);
+        Py_XDECREF(type);
+        Py_XDECREF(other);
+    }
+    Py_XDECREF(now);
+    return now == NULL && PyErr_Occurred() ? -1 : same;
+}
+
 /* dtype, device, layout, memory format; false without an exception when it is none of them. */
 static bool
 note_torch(capturing *c, PyObject *obj, const char *keyword)
@@ -169,9 +185,9 @@ note_torch(capturing *c, PyObject *obj, const char *keyword)
         return refused(c, "%s", "an unsupported dtype") != NULL;
     }
     if (Py_IS_TYPE(obj, T.device)) {
-        int same = PyObject_RichCompareBool(obj, T.cpu, Py_EQ);
+        int same = is_device(c, obj);
         return same == 1 ? note_word(c, obj, keyword)
-                         : same == 0 && refused(c, "%s", "a device other than the CPU") != NULL;
+                         : same == 0 && refused(c, "%s", "a device other than that of the inputs") != NULL;
     }
     if (Py_IS_TYPE(obj, T.layout) && obj != T.strided)
         return refused(c, "%s", "a layout other than strided") != NULL;
@@ -580,7 +596,7 @@ note_new_tensor(capturing *c, PyObject *args)
     enum { MOST = 16 };
     PyObject *tensor = PyTuple_GET_SIZE(args) == 1 ? PyTuple_GET_ITEM(args, 0) : NULL;
     kin_dtype dtype;
-    if (tensor == NULL || !kin_is_tensor(tensor) || kin_capture_number(tensor) != UINT32_MAX || !kin_tensor_is_ordinary(tensor) ||
+    if (tensor == NULL || !kin_is_tensor(tensor) || kin_capture_number(tensor) != UINT32_MAX || !kin_tensor_is_ordinary(tensor) || c->device != NULL ||
         !kin_tensor_dtype(tensor, &dtype) || dtype >= KIN_C64 || kin_tensor_requires_grad(tensor))
         return NULL;
     int64_t n = 1;

@@ -97,3 +97,21 @@ capture_restore(capture_surroundings *s)
     PyErr_Clear();
     PyErr_Restore(type, error, tb);
 }
+
+bool
+capture_set_device(capturing *c, PyObject *tensor)
+{
+    if (kin_tensor_is_dense(tensor, false) && c->device == NULL)
+        return true;
+    PyObject *device = PyObject_GetAttrString(tensor, "device");
+    if (device != NULL && c->device == NULL && c->entries.len == 0) {
+        c->device = device;
+        c->no_rules = true;
+        return true;
+    }
+    int same = device == NULL || c->device == NULL ? 0 : PyObject_RichCompareBool(device, c->device, Py_EQ);
+    Py_XDECREF(device);
+    if (same == 0 && !PyErr_Occurred())
+        kin_capture_refuse(c, "its inputs are on several devices");
+    return same == 1;
+}

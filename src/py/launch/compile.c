@@ -112,11 +112,26 @@ compile_capture(kernel_launcher *self, const kin_entry *v, launch_version *versi
     kin_text_deinit(&why);
 }
 
+/* "input 0 is f32[4, 16][16, 1]cuda:0: kernels are for tensors on the CPU" */
+static void
+say_input(kernel_launcher *self, uint32_t which, PyObject *obj)
+{
+    PyObject *note = kin_is_tensor(obj) ? kin_tensor_note(obj) : NULL;
+    const char *text = note == NULL ? NULL : PyUnicode_AsUTF8(note);
+    if (text != NULL && strstr(text, "]cuda") != NULL)
+        snprintf(self->gone, sizeof self->gone, "input %u is %.60s: kernels are for tensors on the CPU; mode=\"reduce-overhead\" launches graphs as CUDA graphs", which,
+                 text);
+    else
+        snprintf(self->gone, sizeof self->gone, "input %u is a %.80s", which, Py_TYPE(obj)->tp_name);
+    PyErr_Clear();
+    Py_XDECREF(note);
+}
+
 /* An input cannot be described. */
 static void
 give_up(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, uint32_t which, PyObject *obj)
 {
-    snprintf(self->gone, sizeof self->gone, "input %u is a %.80s", which, Py_TYPE(obj)->tp_name);
+    say_input(self, which, obj);
     if (kin_is_tensor(obj) || set_users_apart(v, subgraph, subgraph->in[which]) != KIN_OK)
         launch_say(self, self->gone);
 }
@@ -325,7 +340,7 @@ verify_copied(kernel_launcher *self, launch_version *version, kin_entry *v, cons
     uint32_t which;
     kin_text why = {0};
     self->checking = self->ahead = true;
-    if (made != NULL && launch_signature_make(in, subgraph->nin, self->open, &made->signature, &which) == KIN_OK) {
+    if (made != NULL && launch_signature_make(in, subgraph->nin, self->open, false, &made->signature, &which) == KIN_OK) {
         compile_version(self, made, v, subgraph, in);
         if (!launch_template_is_right(version, made, &why))
             launch_say_bug(self, "template", why.len > 0 ? why.at : "");
@@ -358,7 +373,7 @@ add_version(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, P
 {
     launch_signature signature;
     uint32_t which = 0;
-    kin_status status = launch_signature_make(in, subgraph->nin, self->open, &signature, &which);
+    kin_status status = launch_signature_make(in, subgraph->nin, self->open, false, &signature, &which);
     if (status == KIN_BREAK)
         give_up(self, v, subgraph, which, in[which]);
     if (status != KIN_OK)
@@ -408,7 +423,7 @@ launch_meet(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, P
 {
     launch_version *version = calloc(1, sizeof *version);
     uint32_t which;
-    if (version == NULL || launch_signature_make(in, subgraph->nin, self->open, &version->signature, &which) != KIN_OK) {
+    if (version == NULL || launch_signature_make(in, subgraph->nin, self->open, false, &version->signature, &which) != KIN_OK) {
         free(version);
         return;
     }

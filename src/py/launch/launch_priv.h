@@ -115,7 +115,7 @@ typedef struct {
     bool meeting;         /* the capture is only noted */
     bool ahead;           /* the plan is made ahead, for inputs that no call has had yet */
     bool checking;        /* the plan is only made to verify a copied one */
-    char gone[120];       /* the reason why nothing is compiled any more */
+    char gone[200];       /* the reason why nothing is compiled any more */
     const char *not_yet;  /* why the last call that asked for code got none; NULL: it got code, or no call has asked */
     bool *open, *fixed;   /* by input: a number that code reads at run time; a number that code depends on (numbers.c). NULL: not known yet */
     uint32_t fixings;     /* how often these changed */

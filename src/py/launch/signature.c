@@ -60,10 +60,10 @@ launch_number_kind(PyObject *obj)
 /* -- inputs ------------------------------------------------------------------------------------------------------- */
 
 static kin_status
-describe_tensor(PyObject *tensor, launch_input *in, launch_signature *s)
+describe_tensor(PyObject *tensor, bool anywhere, launch_input *in, launch_signature *s)
 {
     kin_dtype dtype;
-    if (!kin_tensor_has_ordinary_data(tensor) || !kin_tensor_dtype(tensor, &dtype)) /* whatever its class */
+    if (!(anywhere ? kin_tensor_has_plain_data(tensor) : kin_tensor_has_ordinary_data(tensor)) || !kin_tensor_dtype(tensor, &dtype)) /* whatever its class */
         return KIN_BREAK;
     int64_t dim = kin_tensor_dim(tensor);
     *in = (launch_input){.type = Py_TYPE(tensor), .keys = kin_tensor_keys(tensor), .dtype = (int32_t)dtype, .ndim = (int32_t)dim,
@@ -77,14 +77,14 @@ describe_tensor(PyObject *tensor, launch_input *in, launch_signature *s)
 }
 
 kin_status
-launch_signature_make(PyObject *const *in, uint32_t n, const bool *open, launch_signature *out, uint32_t *which)
+launch_signature_make(PyObject *const *in, uint32_t n, const bool *open, bool anywhere, launch_signature *out, uint32_t *which)
 {
     *out = (launch_signature){.ambient = kin_ambient_state(), .inputs = calloc(n + 1, sizeof *out->inputs)};
     kin_status status = out->inputs == NULL ? KIN_NOMEM : KIN_OK;
     for (uint32_t i = 0; status == KIN_OK && i < n; i++) {
         *which = i;
         if (kin_is_tensor(in[i]))
-            status = describe_tensor(in[i], &out->inputs[i], out);
+            status = describe_tensor(in[i], anywhere, &out->inputs[i], out);
         else if (kin_is_exact_immutable(in[i]) || is_fixed(in[i]))
             out->inputs[i] = (launch_input){.value = Py_NewRef(in[i]), .open = launch_number_is_open(open, i, in[i])};
         else

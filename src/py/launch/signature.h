@@ -33,8 +33,8 @@ uint32_t launch_number_kind(PyObject *obj);
 /* Is input i a number that is open? open: by input, which may be; NULL: none. */
 static inline bool launch_number_is_open(const bool *open, uint32_t i, PyObject *obj) { return open != NULL && open[i] && launch_number_kind(obj) != 0; }
 
-/* KIN_BREAK: input *which cannot be described. */
-kin_status launch_signature_make(PyObject *const *in, uint32_t n, const bool *open, launch_signature *out, uint32_t *which) KIN_MUST_CHECK;
+/* anywhere: tensors may be on other devices than the CPU. KIN_BREAK: input *which cannot be described. */
+kin_status launch_signature_make(PyObject *const *in, uint32_t n, const bool *open, bool anywhere, launch_signature *out, uint32_t *which) KIN_MUST_CHECK;
 bool launch_signature_fits(const launch_signature *s, PyObject *const *in);
 /* The part that is not about single inputs. */
 bool launch_signature_fits_ambient(const launch_signature *s);

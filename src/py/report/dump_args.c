@@ -139,7 +139,7 @@ grapher_take_in(grapher *x, kin_vid vid, elements *out, int depth)
     PyObject *known = dump_maker(x->d, vid) == UINT32_MAX ? dump_known_object(x->d, vid) : NULL;
     if (known == NULL)
         return grapher_find_elements(x, vid, out, depth + 1);
-    bool ok = PyTuple_CheckExact(known);
+    bool ok = PyTuple_Check(known) && Py_TYPE(known)->tp_iter == PyTuple_Type.tp_iter; /* torch.Size is one */
     for (Py_ssize_t i = 0; ok && i < PyTuple_GET_SIZE(known); i++)
         ok = push_element(out, 0, PyTuple_GET_ITEM(known, i));
     return ok;
