@@ -22,7 +22,7 @@ export PYTHONPATH := $(CURDIR)/python
 export KINTSUGI_CACHE_DIR ?= $(abspath $(BUILD))/kernels
 MESON = $(PYTHON) -m mesonbuild.mesonmain
 
-.PHONY: wheel faults docs op-suite op-table build oracle every-k test fuzz-kernels bench-kernels bench-sizes test-aarch64 test-c test-matrix test-py test-watch demo documents models fullgraph settings libraries bench bench-mkl bench-overhead lint sanitize clean
+.PHONY: wheel faults docs gpu op-suite op-table build oracle every-k test fuzz-kernels bench-kernels bench-sizes test-aarch64 test-c test-matrix test-py test-watch demo documents models fullgraph settings libraries bench bench-mkl bench-overhead lint sanitize clean
 
 build: $(ENV_READY)
 	@PYTHON=$(PYTHON) tools/dev_build.sh $(BUILD)
@@ -107,6 +107,10 @@ settings: build
 # Libraries as their READMEs use them, against eager; writes docs/libraries.md. The libraries come from PYTHON's environment.
 libraries: build
 	PYTHONPATH=python $(PYTHON) tools/libraries.py --docs docs/libraries.md
+
+# On a machine with a GPU, with the kintsugi that PYTHON has installed (docs/design/gpu.md).
+gpu:
+	env -u PYTHONPATH $(PYTHON) tests/gpu/check.py --minutes 15 --json $(BUILD)/gpu.json $(ARGS)
 
 # Everything, with stock, in 28 minutes on two idle cores; rows for which there is no time say so, ARGS=--resume goes on.
 # ARGS="--rows mlp --quick" is short.

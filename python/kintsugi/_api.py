@@ -6,7 +6,8 @@ import sys
 from ._compiled import engine_of, is_module, live_compiled
 from ._start import make_compiled, start_engine
 
-OPTIONS = ("async", "fast_math", "freezing", "kernels", "threads", "validate", "warm")
+OPTIONS = ("async", "cuda_graphs", "fast_math", "freezing", "kernels", "threads", "validate", "warm")
+CUDA_GRAPHS = ("reduce-overhead", "max-autotune")  # modes in which graphs on a GPU are launched as CUDA graphs, as in stock
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs", "lite")
 
 
@@ -18,13 +19,14 @@ def compile(fn_or_module=None, *, fullgraph=False, dynamic=None, backend=None, m
                meets it is the one that is recorded: what it did before the error stays done, nothing is replayed
     dynamic    None: sizes are fixed until they change; True: free from the start; False: always fixed
     backend    a name (see kintsugi.list_backends(); "eager" means no kernels) or a function (gm, example_inputs)
-    mode       "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs", "lite": accepted, and the same
-               for Kintsugi: replays have no overhead that could be reduced, kernels are not chosen by trying many, and
-               those slower than their steps are dropped in every mode
+    mode       "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs", "lite". On the CPU they are the same:
+               replays have no overhead that could be reduced, kernels are not chosen by trying many, and those slower than
+               their steps are dropped in every mode. On a GPU the second and the third launch graphs as CUDA graphs
     options    dict; not together with mode. For this function, over kintsugi.config:
                    "kernels"   compile graphs to machine code
                    "freezing"  pack weights and compute with them ahead of calls
                    "async"     compile in the background; calls run step by step until then (config.async_compile)
+                   "cuda_graphs" on a GPU: launch graphs without gradients as CUDA graphs where that is faster
                    "fast_math" results may differ from eager's by more than the order of sums: half precision is not
                                rounded between operators, products are not before they are added (config.fast_math)
                    "warm"      every call that can runs compiled code: nothing is compiled in the background, compared with eager or
@@ -44,7 +46,7 @@ def compile(fn_or_module=None, *, fullgraph=False, dynamic=None, backend=None, m
     _check_arguments(fullgraph, dynamic, mode, options, name, disable, recompile_limit)
     from .backends import lookup_backend, with_arguments
 
-    backend = lookup_backend(backend)
+    backend, named = lookup_backend(backend), backend
     if callable(backend):
         backend = with_arguments(backend, mode, options)
         from . import _symbols
@@ -53,6 +55,8 @@ def compile(fn_or_module=None, *, fullgraph=False, dynamic=None, backend=None, m
     else:
         _check_mode(mode)
         _check_options(options or {})
+        if mode in CUDA_GRAPHS or named == "cudagraphs" or (options or {}).get("triton.cudagraphs") is True:
+            options = {"cuda_graphs": True, **(options or {})}
     kwargs = {"fullgraph": fullgraph, "dynamic": dynamic, "backend": backend, "options": options, "disable": disable}
     if recompile_limit is not None:
         kwargs["recompile_limit"] = recompile_limit

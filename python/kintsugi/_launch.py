@@ -105,11 +105,27 @@ def _example_of(node):
     return imitate(node.meta.get("note"))
 
 
+class Declined(Exception):
+    """A backend of ours has nothing for this graph, and says why; from now on it runs step by step."""
+
+
+class Busy(Declined):
+    """... for this call only."""
+
+
+class Seen(Declined):
+    """Declined after the graph's calls have run: the results of this call are there."""
+
+    def __init__(self, why, results):
+        super().__init__(why)
+        self.results = results
+
+
 class Subgraph:
     """One graph: what the backend made of it, by the metadata of its inputs. Answers None to be run step by step."""
 
     __slots__ = ("backend", "graph", "numbers", "entries", "inputs", "gm", "name", "entry", "number", "count", "pure", "made", "nmade",
-                 "classes", "by_torch", "sizes", "dynamic", "waiting", "shapes", "switches", "nested")
+                 "classes", "by_torch", "sizes", "dynamic", "waiting", "shapes", "switches", "nested", "quick", "off")
 
     def __init__(self, backend, graph, numbers, dynamic, name, entry, number):
         self.backend, self.name = backend, name
@@ -132,8 +148,12 @@ class Subgraph:
         self.dynamic = []  # (Symbolic, inputs that share memory, function of all inputs): for all sizes that fit
         self.shapes = None  # the functions of its operators are graphs for inputs like these: notes, parsed
         self.waiting = None  # made for example inputs of which requires_grad is not known
+        self.off = False  # a backend of ours has nothing for it
+        self.quick = None  # results for inputs that a backend of ours knows again by itself, or None
 
     def __call__(self, *inputs):
+        if self.off:
+            return None
         if _len_function_modes() or _len_dispatch_modes():
             return None
         if not self.switches:
@@ -142,6 +162,10 @@ class Subgraph:
             return self._run(inputs)
 
     def _run(self, inputs):
+        if self.quick is not None:
+            results = self.quick(inputs)
+            if results is not None:
+                return self._outputs(results)
         key = self._key(inputs)
         fn = self.made.get(key, _NOTHING)
         if fn is _NOTHING:
@@ -150,7 +174,11 @@ class Subgraph:
             return None
         try:
             with self._overriding(inputs):
-                return self._outputs(fn(*inputs))
+                results = self._outputs(fn(*inputs))
+            self.quick = getattr(fn, "quick", None)
+            return results
+        except Declined as declined:
+            return self._decline(key, declined)
         except Exception as error:
             if not self.pure:
                 raise
@@ -161,6 +189,13 @@ class Subgraph:
             self.made[key] = None
             self.suppress(error, f"what {_name(self.backend)} made of it raised {_messages.describe_error(error)}")
             return None
+
+    def _decline(self, key, declined):
+        if not isinstance(declined, Busy):
+            self.note(f"it is not launched as a CUDA graph: {declined}")
+            self.made[key] = None
+            self.off = not any(self.made.values())
+        return self._outputs(declined.results) if isinstance(declined, Seen) else None
 
     def _overriding(self, inputs):
         """Graphs run without __torch_function__: what it does is in them, unless torch itself does it."""
@@ -239,10 +274,13 @@ class Subgraph:
             return self._compile(inputs)
 
     def _compile(self, inputs):
-        symbolic = self._find_symbols(inputs) if self.shapes is None else None
+        symbolic = self._find_symbols(inputs) if self.shapes is None and _reads_metadata(self.backend) else None
         start = time.perf_counter_ns()
         try:
             fn = self._call_backend(inputs, symbolic)
+        except Declined as declined:
+            self.note(f"it is not launched as a CUDA graph: {declined}")
+            return None
         except Exception as error:
             failed = f"backend {_name(self.backend)} raised {_messages.describe_error(error)}"
             if not config.suppress_errors:
@@ -276,7 +314,7 @@ class Subgraph:
     def _call_backend(self, inputs, symbolic):
         """A function of all inputs."""
         if symbolic is None:
-            with self._describe_nodes(inputs):
+            with self._describe_nodes(inputs) if _reads_metadata(self.backend) else contextlib.nullcontext():
                 gm, join = self._open_outputs() if self.nested else (self.gm, None)
                 return _joined(self._quiet(_check_callable(self.backend(gm, list(inputs)))), join)
         gm = fx.to_graph_module(self.graph, self.numbers, symbolic)
@@ -330,6 +368,11 @@ def _is_handled_by_torch(kind):
     """Is it a class of torch's own (nested tensors), whose functions see to its operators?"""
     return kind is not torch.Tensor and issubclass(kind, torch.Tensor) and kind.__module__.startswith("torch.") and \
         getattr(kind.__torch_function__, "__func__", None) not in (None, fx.DEFAULT_OVERRIDE)
+
+
+def _reads_metadata(backend):
+    """Does it look at what the graph's nodes give, and take sizes as symbols? Backends of users do; ours say so."""
+    return getattr(backend, "reads_metadata", True)
 
 
 def _check_callable(fn):
@@ -393,7 +436,7 @@ def fill_example_values(gm, mode):
 
 def random_state():
     """The states of PyTorch's generators, for restore_random_state()."""
-    devices = torch.cuda.get_rng_state_all() if torch.cuda.is_available() and torch.cuda.is_initialized() else ()
+    devices = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else ()
     return torch.get_rng_state(), *devices
 
 

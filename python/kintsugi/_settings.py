@@ -75,6 +75,7 @@ TABLE = {
         ("cpp_wrapper*", NONE, "launches always run C code"),
         ("deterministic", NONE, "kernels always give the same result each time"),
         ("*custom*pass*", REFUSED, "a pass over stock's graphs cannot run, because there are none; a custom backend gets torch.fx graphs"),
+        ("triton.cudagraphs", NONE, "for one function: mode=\"reduce-overhead\" or options={\"triton.cudagraphs\": True}"),
         ("triton.*", NONE, _DEVICE), ("cuda.*", NONE, _DEVICE), ("rocm.*", NONE, _DEVICE), ("xpu*", NONE, _DEVICE), ("*cuda*", NONE, _DEVICE),
         ("*cudagraph*", NONE, _DEVICE), ("*triton*", NONE, _DEVICE), ("tpu*", NONE, _DEVICE), ("cutlass*", NONE, _DEVICE), ("halide.*", NONE, _DEVICE),
         ("*bucket*", NONE, _DISTRIBUTED), ("*ddp*", NONE, _DISTRIBUTED), ("*comm_overlap*", NONE, _DISTRIBUTED),

@@ -11,7 +11,7 @@ _BUILTIN = {
     "eager": "replays the recorded torch calls as they are, without kernels: bitwise eager's results",
     "inductor": "alias of kintsugi",
     "aot_eager": "alias of eager",
-    "cudagraphs": "alias of kintsugi",
+    "cudagraphs": "kintsugi; graphs on a GPU are launched as CUDA graphs",
 }
 # What stock's registry lists without looking whether it is there.
 _PACKAGES = {"tvm": "tvm", "openxla": "torch_xla", "openxla_eval": "torch_xla"}

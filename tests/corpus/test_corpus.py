@@ -11,7 +11,7 @@ import os
 import pytest
 
 from kincorpus import run
-from kincorpus.isolate import Died, in_child
+from kincorpus.isolate import WANTED as ISOLATE, Died, in_child
 
 ALL = [(path, c) for path in run.topics() for c in run.cases_of(path)]
 IDS = [f"{path.stem}-{c.name}" for path, c in ALL]
@@ -25,7 +25,7 @@ def safe_run(engine, path, name, force_exit=-1):
     """run_case in a child (KIN_ISOLATE=0: in this process, for a debugger); a crash fails only this test."""
     run.eager_run(path, name)   # also loads here what torch imports at first use
     action = functools.partial(run.run_case, path, name, engine, force_exit)
-    return in_child(action) if engine.counts and os.environ.get("KIN_ISOLATE", "1") != "0" else action()
+    return in_child(action) if engine.counts and ISOLATE else action()
 
 
 def engine_run(engine, path, name):
@@ -118,7 +118,7 @@ def exits_at(engine, path, name, ks):
 def safe_exits_at(engine, path, name, ks):
     """exits_at in one child; when that dies, k by k, to find the one that is to blame."""
     action = functools.partial(exits_at, engine, path, name)
-    if not engine.counts or os.environ.get("KIN_ISOLATE", "1") == "0":
+    if not engine.counts or not ISOLATE:
         return action(ks)
     try:
         return in_child(functools.partial(action, ks))

@@ -5,16 +5,29 @@ Evaluation: several calls with different data. Training: several optimizer steps
 gradients, parameters after the step, and buffers are compared. In both, the state of the random number generator and
 the arguments must come out of the call as they do in eager.
 """
+import os
 import random
 import time
 
 import numpy
 import torch
+from torch.utils import _pytree
 
 from bitwise import count_tensors, difference, module_state
 
 CALLS = 3
 STEPS = 3
+DEVICE = os.environ.get("KIN_DEVICE", "cpu")  # where models and their arguments are put
+
+
+def on_device(arguments):
+    """(args, kwargs) with their tensors there."""
+    return _pytree.tree_map_only(torch.Tensor, lambda value: value.to(DEVICE), arguments)
+
+
+def random_states():
+    devices = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else ()
+    return [torch.get_rng_state(), *devices]
 
 
 def seeded(call):
@@ -23,7 +36,7 @@ def seeded(call):
     numpy.random.seed(99)
     random.seed(99)
     result = call()
-    return result, torch.get_rng_state()
+    return result, random_states()
 
 
 def call_both(eager, compiled, args_eager, args_compiled, close):
@@ -43,13 +56,13 @@ def compile_with(engine, entry, module):
 
 
 def check_eval(entry, engine, calls=CALLS):
-    eager_module, module = entry.make(), entry.make()
+    eager_module, module = entry.make().to(DEVICE), entry.make().to(DEVICE)
     compiled, added = compile_with(engine, entry, module)
     eager = entry.call(eager_module)
     wrong, tensors = None, 0
     with torch.no_grad():
         for i in range(calls):
-            _, _, wrong, seen = call_both(eager, compiled, entry.inputs(i), entry.inputs(i), engine.close)
+            _, _, wrong, seen = call_both(eager, compiled, on_device(entry.inputs(i)), on_device(entry.inputs(i)), engine.close)
             wrong = wrong or difference(module_state(eager_module), module_state(module, added), "module", engine.close)
             tensors += seen
             if wrong:
@@ -68,12 +81,12 @@ def take_step(optimizer, out):
 
 
 def check_train(entry, engine, steps=STEPS):
-    modules = entry.make_train(), entry.make_train()
+    modules = entry.make_train().to(DEVICE), entry.make_train().to(DEVICE)
     compiled, added = compile_with(engine, entry, modules[1])
     optimizers = [torch.optim.SGD(m.parameters(), lr=0.05, momentum=0.9) for m in modules]
     wrong, tensors = None, 0
     for i in range(steps):
-        a, b, wrong, _ = call_both(modules[0], compiled, entry.training_inputs(i), entry.training_inputs(i), engine.close)
+        a, b, wrong, _ = call_both(modules[0], compiled, *(on_device(entry.training_inputs(i)) for _ in modules), engine.close)
         losses = take_step(optimizers[0], a), take_step(optimizers[1], b)
         states = [module_state(m, added) for m in modules]
         tensors += sum(isinstance(v, torch.Tensor) for v in states[0].values())

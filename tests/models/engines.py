@@ -83,6 +83,32 @@ class KintsugiKernels(Kintsugi):
         return row
 
 
+class KintsugiCudaGraphs(Kintsugi):
+    """On a GPU: graphs as CUDA graphs, whether or not their calls are as fast one by one. Libraries may choose other algorithms in captures."""
+    name = "kintsugi_cuda_graphs"
+    close = staticmethod(bitwise.nearly)
+    kernels = True
+
+    def __init__(self):
+        super().__init__()
+        from kintsugi import _cuda_graphs
+        self.graphs = _cuda_graphs
+        self.graphs.Graph.pays = lambda graph, inputs: True
+
+    def compile(self, function):
+        super().compile(function)
+        return self.kintsugi.compile(function, mode="reduce-overhead")
+
+    def stats(self, compiled):
+        launches = sum(device.launches for device in self.graphs._devices.values())
+        events = self.kintsugi._kintsugi.events()
+        row = super().stats(compiled)
+        row["launches"] = launches
+        row["reasons"] += sorted({e["reason"] for e in events if e.get("event") == "fallback"})
+        row["reasons"] += [f"bug in {e.get('where')}: {e.get('message')}" for e in events if e.get("event") == "bug"]
+        return row
+
+
 class Stock:
     name = "stock"
     close = None
@@ -149,4 +175,4 @@ class SkipState(Eager):
         return call
 
 
-ENGINES = {cls.name: cls for cls in (Kintsugi, KintsugiKernels, Stock, Eager, Stale, Ulp, SkipState)}
+ENGINES = {cls.name: cls for cls in (Kintsugi, KintsugiKernels, KintsugiCudaGraphs, Stock, Eager, Stale, Ulp, SkipState)}

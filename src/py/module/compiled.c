@@ -134,6 +134,7 @@ new_compiled(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     self->freezing = read_option(options, "freezing");
     self->async = read_option(options, "async");
     self->fast_math = read_option(options, "fast_math");
+    self->cuda_graphs = read_option(options, "cuda_graphs") == 1;
     self->threads = read_threads(options);
     read_validate(self, options);
     self->warm = read_option(options, "warm") == 1;

@@ -34,6 +34,7 @@ typedef struct kin_compiled {
     int8_t dynamic; /* 1: True, 0: False, -1: None */
     uint32_t validate, validate_every; /* of `options`: the first launches, every so many; 0: as the setting of the process */
     int8_t kernels, freezing, async, fast_math; /* of `options`: 0, 1; -1: as the setting of the process */
+    bool cuda_graphs; /* of `options`: graphs on a GPU are launched as CUDA graphs */
     bool warm;      /* of `options`: each call runs compiled that can, the first as well, whatever is faster */
     uint32_t threads; /* of `options`; 0: as the setting of the process */
     uint32_t recompile_limit; /* 0: as the setting of the process */

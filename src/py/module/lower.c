@@ -1,8 +1,11 @@
 /* Chooses the backend of graphs (lower.h). */
 #include "py/module/lower.h"
 
+#include <string.h>
+
 #include "core/diag/breaks.h"
 #include "py/backend/custom.h"
+#include "py/compat/imports.h"
 #include "py/launch/launch.h"
 #include "py/report/log.h"
 
@@ -40,15 +43,47 @@ kin_lower_opens_sizes(const kin_compiled *self)
     return kin_lower_wanted(self) && !kin_lower_is_custom(self) && self->state->options.open_sizes;
 }
 
+/* Has a call of the recording given a tensor on a GPU? */
+static bool
+is_on_gpu(const kin_entry *v)
+{
+    for (uint32_t vid = 1; vid < v->trace.vals.len; vid++) {
+        PyObject *note = v->trace.vals.at[vid].note == 0 ? NULL : kin_refs_get(&v->refs, v->trace.vals.at[vid].note);
+        const char *text = note == NULL || !PyUnicode_Check(note) ? NULL : PyUnicode_AsUTF8(note);
+        if (text != NULL && strstr(text, "]cuda") != NULL)
+            return true;
+    }
+    PyErr_Clear();
+    return false;
+}
+
+/* Graphs on a GPU, for which there are no kernels of ours, as CUDA graphs. Failures of our own are events. */
+static bool
+lower_to_cuda_graphs(kin_compiled *self, kin_entry_object *entry, PyObject *const *slots)
+{
+    kin_custom custom = {.state = self->state, .backend = kin_import("kintsugi._cuda_graphs", "backend"), .name = self->name};
+    bool ok = true;
+    if (custom.backend != NULL)
+        ok = kin_custom_lower(&custom, entry, slots);
+    else
+        kin_log_bug(self->state, self->name, "cuda graphs", "kintsugi._cuda_graphs could not be imported");
+    if (ok)
+        PyErr_Clear();
+    Py_XDECREF(custom.backend);
+    return ok;
+}
+
 bool
 kin_lower_entry(kin_compiled *self, kin_entry_object *entry, PyObject *const *slots)
 {
     if (!kin_lower_wanted(self) || entry->v == NULL)
         return true;
     if (backend_of(self) != Py_None) {
-        kin_custom custom = {self->state, backend_of(self), self->name, self->dynamic};
+        kin_custom custom = {.state = self->state, .backend = backend_of(self), .name = self->name, .dynamic = self->dynamic};
         return kin_custom_lower(&custom, entry, slots);
     }
+    if (self->cuda_graphs && is_on_gpu(entry->v))
+        return lower_to_cuda_graphs(self, entry, slots);
     const kin_options *o = &self->state->options;
     bool own = self->validate != 0 || self->validate_every != 0;
     kin_launch_context context = {.validate = own ? self->validate : o->validate,

@@ -10,6 +10,7 @@
 #include "core/tier/tier.h"
 #include "py/compat/layout_check.h"
 #include "py/aten/block.h"
+#include "py/backend/inputs.h"
 #include "py/guardeval/guard.h"
 #include "py/launch/launch.h"
 #include "py/optim/optim.h"
@@ -22,6 +23,7 @@
 #include "py/state/state.h"
 #include "py/training/training.h"
 #include "py/driver/record.h"
+#include "py/recorder/callables.h"
 #include "py/replay/replay.h"
 #include "py/watch/watch.h"
 
@@ -274,6 +276,38 @@ log_lower(PyObject *module, PyObject *args)
     Py_RETURN_NONE;
 }
 
+static PyObject *
+settings_readers(PyObject *module, PyObject *unused)
+{
+    (void)module;
+    (void)unused;
+    return rec_callable_settings();
+}
+
+static PyObject *
+describe_inputs(PyObject *module, PyObject *inputs)
+{
+    (void)module;
+    if (!PyTuple_Check(inputs))
+        return PyErr_Format(PyExc_TypeError, "_describe_inputs(%R): expected a tuple", inputs);
+    PyObject *records = kin_inputs_describe(&PyTuple_GET_ITEM(inputs, 0), PyTuple_GET_SIZE(inputs));
+    if (records != NULL || PyErr_Occurred())
+        return records;
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+inputs_fit(PyObject *module, PyObject *const *args, Py_ssize_t n)
+{
+    (void)module;
+    if (n != 3 || !PyTuple_Check(args[0]) || !PyTuple_Check(args[1]) || !PyBytes_Check(args[2]) ||
+        PyTuple_GET_SIZE(args[0]) != PyTuple_GET_SIZE(args[1]) || PyBytes_GET_SIZE(args[2]) != 8 * PyTuple_GET_SIZE(args[0])) {
+        PyErr_SetString(PyExc_TypeError, "_inputs_fit(inputs, records, addresses): expected two tuples of one length and eight bytes for each");
+        return NULL;
+    }
+    return PyBool_FromLong(kin_inputs_fit(&PyTuple_GET_ITEM(args[0], 0), PyTuple_GET_SIZE(args[0]), args[1], PyBytes_AS_STRING(args[2])));
+}
+
 /* For tests: what dispatch would bind; None when it leaves the call to CPython. */
 static PyObject *
 bind(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
@@ -472,6 +506,10 @@ static PyMethodDef module_methods[] = {
      "time_guards(compiled, args, n=1000, kwargs=None): nanoseconds per guard evaluation of the entry that fits."},
     {"_bind", (PyCFunction)(void (*)(void))bind, METH_FASTCALL | METH_KEYWORDS,
      "For tests: _bind(function, ...) lists its parameters as a call binds them; None = CPython refuses."},
+    {"_describe_inputs", describe_inputs, METH_O, "_describe_inputs(inputs): a record of each, or None: one is no plain strided tensor"},
+    {"_inputs_fit", (PyCFunction)(void (*)(void))inputs_fit, METH_FASTCALL,
+     "_inputs_fit(inputs, records, addresses): are they of these kinds, and where an address is not 0, there?"},
+    {"_settings_readers", settings_readers, METH_NOARGS, "Names of torch._C's functions that read a setting and change nothing."},
     {"_log_fallback", log_fallback, METH_VARARGS, "_log_fallback(name, reason, row='')"},
     {"_log_lower", log_lower, METH_VARARGS, "_log_lower(name, entry, graph, backend, time_ns)"},
     {"_set_cache", set_cache, METH_VARARGS, "_set_cache(folder or None, limit in bytes, 0 = none)"},

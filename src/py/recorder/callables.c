@@ -119,3 +119,19 @@ rec_callable_effects(PyObject *callable)
         return rows[r].effects;
     return kin_kind_effects(KIN_STEP_CALL) | (PyType_Check(callable) ? KIN_INSIDE : 0u);
 }
+
+PyObject *
+rec_callable_settings(void)
+{
+    PyObject *names = PyList_New(0);
+    for (unsigned r = 0; names != NULL && r < NROWS; r++) {
+        const char *name = rows[r].name;
+        bool reads = rows[r].effects & KIN_SETTINGS && !(rows[r].effects & KIN_STORES) && strcmp(rows[r].module, "torch._C") == 0 &&
+                     (strncmp(name, "_get_", 5) == 0 || strncmp(name, "_is_", 4) == 0 || strncmp(name, "get_", 4) == 0 || strncmp(name, "is_", 3) == 0);
+        PyObject *text = reads ? PyUnicode_FromString(name) : NULL;
+        if (reads && (text == NULL || PyList_Append(names, text) < 0))
+            Py_CLEAR(names);
+        Py_XDECREF(text);
+    }
+    return names;
+}

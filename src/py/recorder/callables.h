@@ -11,5 +11,7 @@ int rec_callable_row(PyObject *callable);
 bool rec_callable_knows(PyObject *callable, unsigned what);
 /* What a call of it reads, changes and may run; that of any callable where nothing is known. */
 uint32_t rec_callable_effects(PyObject *callable);
+/* Names of the functions of torch._C that read settings and change nothing: new list, NULL with an exception. */
+PyObject *rec_callable_settings(void);
 
 #endif

@@ -220,7 +220,7 @@ def einsum_and_matmul(a, b):
     return torch.einsum("bij,jk->bik", a, b), a @ b, torch.tensordot(a, b, dims=1), a.transpose(1, 2).shape
 
 
-@case(args=lambda i, s: (T(i, 3), T(i, 3).numpy().copy()))
+@case(args=lambda i, s: (T(i, 3), T(i, 3).cpu().numpy().copy()))
 def numpy_in_and_out(x, a):
     n = (x * 2).numpy()
     return torch.from_numpy(a) + x, float(n[0]), n.shape, a.sum() > 0

@@ -9,10 +9,13 @@ function that is called with the state `s` and returns the callable to compile.
         return x * SCALE
 """
 import dataclasses
+import os
 import sys
 import types
 
 import torch
+
+DEVICE = os.environ.get("KIN_DEVICE", "cpu")   # where T() puts its tensors
 
 
 @dataclasses.dataclass
@@ -54,6 +57,7 @@ def T(seed, *shape, dtype=torch.float32, grad=False):
         t = torch.randint(0, 2, shape, generator=g, device="cpu").bool()
     else:
         t = torch.randint(-9, 10, shape, generator=g, dtype=dtype, device="cpu")
+    t = t.to(DEVICE)
     return t.requires_grad_() if grad else t
 
 

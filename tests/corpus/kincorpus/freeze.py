@@ -99,7 +99,7 @@ class Freezer:
             storage = self.storages.setdefault(key, len(self.storages))
             self.alive.append(t.untyped_storage())
             data = torch.empty(0) if t.is_meta else t.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
-            raw = data.view(torch.uint8).numpy().tobytes() if data.numel() else b""
+            raw = data.view(torch.uint8).cpu().numpy().tobytes() if data.numel() else b""
             meta = (str(t.dtype), tuple(t.shape), tuple(t.stride()), t.storage_offset(), str(t.device),
                     ("requires_grad", t.requires_grad), ("is_leaf", t.is_leaf), ("conj", t.is_conj()),
                     ("grad_fn", t.grad_fn.name() if t.grad_fn is not None else None),

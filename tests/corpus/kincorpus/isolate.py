@@ -8,6 +8,8 @@ import sys
 import time
 
 LIMIT_SECONDS = 30
+# Children do not survive a device that their parent has used.
+WANTED = os.environ.get("KIN_ISOLATE", "1" if os.environ.get("KIN_DEVICE", "cpu") == "cpu" else "0") != "0"
 
 
 class Died(Exception):

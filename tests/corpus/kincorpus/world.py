@@ -55,6 +55,8 @@ def rng():
     """All generators a program is likely to use."""
     with torch._C.DisableTorchFunction():
         states = [torch.get_rng_state().numpy().tobytes(), repr(random.getstate())]
+        if torch.cuda.is_initialized():
+            states += [state.numpy().tobytes() for state in torch.cuda.get_rng_state_all()]
     if numpy is not None:
         kind, keys, *rest = numpy.random.get_state()
         states.append((kind, keys.tobytes(), *rest))
