@@ -504,6 +504,19 @@ give_up(lowering *l)
     return true;
 }
 
+/* Values that guards compare are what they are compared with, those of later epochs too. */
+static void
+note_guarded(lowering *l)
+{
+    const kin_entry *v = l->entry->v;
+    for (uint32_t i = 0; i < v->trace.facts.len; i++) {
+        const kin_fact *fact = &v->trace.facts.at[i];
+        PyObject *known = fact->vid != 0 && (fact->kind == KIN_FACT_EQ || fact->kind == KIN_FACT_ID) ? kin_refs_get(&v->refs, fact->ref) : NULL;
+        if (known != NULL && l->slots[fact->vid] == NULL)
+            l->slots[fact->vid] = Py_NewRef(known);
+    }
+}
+
 /* What is known of this call goes into an array of our own, with the numbers computed of it. */
 static kin_status
 prepare(lowering *l, PyObject *const *slots)
@@ -514,6 +527,7 @@ prepare(lowering *l, PyObject *const *slots)
         return KIN_NOMEM;
     for (uint32_t vid = 0; slots != NULL && vid < l->nslots; vid++)
         l->slots[vid] = Py_XNewRef(slots[vid]);
+    note_guarded(l);
     return find_helpers(l) ? note_numbers(l) : KIN_PYERR;
 }
 
