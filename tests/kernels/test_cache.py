@@ -278,7 +278,7 @@ def test_options():
     with kintsugi.config.patch(kernels=False):
         assert [v["compiled"] for v in run(next(sizes), options={"kernels": True})] == [True]
         assert run(next(sizes)) == []
-    with pytest.raises(RuntimeError, match="Unexpected optimization option speed, known options are async, fast_math, freezing, kernels, threads"):
+    with pytest.raises(RuntimeError, match="Unexpected optimization option speed, known options are async, cuda_graphs, fast_math, freezing, kernels, threads"):
         kintsugi.compile(program, options={"speed": True})
     with pytest.raises(TypeError, match="expected True or False"):
         kintsugi.compile(program, options={"async": "yes"})
