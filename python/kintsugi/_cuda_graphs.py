@@ -144,7 +144,7 @@ def settings():
 
 def backend(gm, inputs):
     """The callable for one graph and inputs of one kind (kintsugi._launch). Raises Declined."""
-    tensors = [value for value in inputs if isinstance(value, torch.Tensor)]
+    tensors = _tensors(inputs)
     if not tensors:
         raise Declined("it takes no tensor")
     if tensors[0].is_cuda and Device.is_capturing():

@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import kintsugi
 from kintsugi import _cuda_graphs, _launch
+from kintsugi._engine import engine
 
 
 class Recorder(TorchDispatchMode):
@@ -93,7 +94,7 @@ def compiled(fn):
 
 
 def reasons():
-    return [e["reason"] for e in kintsugi._kintsugi.events() if e["event"] == "fallback" and "CUDA graph" in e["reason"]]
+    return [e["reason"] for e in engine.events() if e["event"] == "fallback" and "CUDA graph" in e["reason"]]
 
 
 def same(a, b):
@@ -289,7 +290,6 @@ def test_modes_ask_for_it():
 
 
 def test_records_of_inputs():
-    engine = kintsugi._kintsugi
     a = torch.randn(3, 4)
     records = engine._describe_inputs((a, a.t()))
     here = (a.data_ptr()).to_bytes(8, "little")

@@ -7,10 +7,21 @@
 #include "py/aten/make.h"
 #include "py/aten/tensor.h"
 
+/* Can tensors be read in this build of torch? Nobody may have asked before. */
+static bool
+is_ready(void)
+{
+    PyObject *torch = PyImport_ImportModule("torch");
+    bool ready = torch != NULL && kin_aten_init(torch) == KIN_OK && kin_make_init(torch) == KIN_OK;
+    Py_XDECREF(torch);
+    PyErr_Clear();
+    return ready;
+}
+
 PyObject *
 kin_inputs_describe(PyObject *const *inputs, Py_ssize_t n)
 {
-    PyObject *records = PyTuple_New(n);
+    PyObject *records = is_ready() ? PyTuple_New(n) : NULL;
     for (Py_ssize_t i = 0; records != NULL && i < n; i++) {
         PyObject *record = kin_is_plain_strided(inputs[i]) ? kin_meta_make(inputs[i], KIN_META_CALL) : NULL;
         if (record != NULL)
