@@ -490,10 +490,12 @@ def _is_like(value, parts):
     return (value.dtype, list(_symbols.sizes_of(value))) == (parts[0], parts[1])
 
 
-def imitate(note):
+def imitate(note, cls=None):
     """A tensor of zeros that looks like the recorded one, or None."""
     value = _imitate(note)
-    return None if value is _NOTHING else value
+    if value is _NOTHING:
+        return None
+    return torch.nn.Parameter(value, requires_grad=value.is_floating_point()) if cls is torch.nn.Parameter else value
 
 
 def _imitate(note):

@@ -427,6 +427,32 @@ def gradients_off_and_raise():
     return fn, (vector().requires_grad_(),)
 
 
+# -- values of which an example is needed to show that the graph can run early -------------------------------------------------
+
+
+@program
+def tuple_of_a_changed_list():
+    def fn(x):
+        parts = []
+        for i in range(3):
+            indices = [slice(0, None)]
+            indices[0] = slice(i, i + 2)
+            parts.append(x[tuple(indices)])
+        return torch.cat(parts).relu()
+    return fn, (vector(),)
+
+
+@program
+def parameters_of_a_slice_of_layers():
+    layers = nn.ModuleList(nn.LayerNorm(6) for _ in range(4))
+
+    def fn(x):
+        for each in layers[:3]:
+            x = x * each.weight.float() + each.bias.float()
+        return x
+    return fn, (vector(),)
+
+
 # -- checks ---------------------------------------------------------------------------------------------------------------
 
 
@@ -545,3 +571,52 @@ def test_showing_that_a_graph_can_run_early_draws_nothing():
     compiled = kintsugi.compile(fn, backend=lambda gm, inputs: gm)
     for expected, got in zip(states(fn), states(compiled)):
         assert expected[0] == got[0] and expected[1] == got[1]
+
+
+def made_and_run(fn, calls):
+    """(graphs that the backend got, graphs that have run) after each of these calls."""
+    made, ran, counts = [], [], []
+
+    def backend(gm, inputs):
+        made.append(gm)
+
+        def run(*inputs):
+            ran.append(gm)
+            return gm(*inputs)
+        return run
+
+    compiled = kintsugi.compile(fn, backend=backend)
+    for args in calls:
+        assert plain(compiled(*args)) == plain(fn(*args))
+        counts.append((len(made), len(ran)))
+    return counts
+
+
+def test_parameters_behind_an_effect():
+    """What only a later epoch reads is found in the program's objects."""
+    layers = nn.ModuleList(nn.LayerNorm(6) for _ in range(4))
+
+    def fn(x):
+        print(end="")
+        for each in layers:
+            x = x * each.weight.float() + each.bias.float()
+        return x
+    with torch.no_grad():
+        assert made_and_run(fn, [(vector(),)] * 3) == [(1, 0), (1, 1), (1, 2)]
+
+
+def test_only_what_cannot_run_early_stands_alone():
+    """Sizes that data decides, and a call that has no example: the calls around them are parts of few graphs."""
+    def fn(x, ask):
+        y = (x + 1).relu() * 2
+        z = y.tanh() + 1
+        at = (z > 0).nonzero()[:, 0]
+        if at.shape[0] > 3:
+            z = z * 2
+        w = (z.exp().log() + 1).sigmoid() * 3
+        other = ask()
+        v = w * other[0] + 1
+        return v.cos() * w.sin()
+
+    counts = made_and_run(fn, [(vector(), lambda: [2.0])] * 3)
+    assert counts[0][0] <= 4 and counts[1][0] == counts[2][0] <= 4, counts

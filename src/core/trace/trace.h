@@ -81,8 +81,8 @@ typedef struct {
     kin_vid parent;   /* SRC: what it is read from (0 for LOCAL, FUNC) */
     uint32_t key;     /* SRC: kin_ref or number; CONST: kin_ref of the object; STEP whose result is a number from tensor data: the recorded one, or 0 */
     uint32_t step;    /* STEP: index of the step that makes it */
-    kin_ref seen;     /* SRC, STEP, as recorded, for custom backends only: a number, the description of a tensor without `note`, the class of a
-                         tensor that a graph returns, if it is not torch.Tensor; 0 = none */
+    kin_ref seen;     /* SRC, STEP, as recorded, for custom backends only: an immutable builtin, the description of a tensor without `note`, the
+                         class of a SRC tensor, or of one that a graph returns, if it is not torch.Tensor; 0 = none */
     kin_ref note;     /* tensors: str such as "f32[3, 4][4, 1]cpu" as recorded; 0 for other values */
     kin_ref name;     /* str: the local variable it was first stored to, for graph text; 0 = none */
 } kin_val;

@@ -12,31 +12,18 @@
 #include "py/capture/capture.h"
 #include "py/compat/imports.h"
 #include "py/compat/signals.h"
+#include "py/guardeval/guard.h"
 #include "py/replay/replay.h"
 #include "py/report/dump.h"
 #include "py/report/log.h"
 #include "py/replay/subgraphs.h"
-
-/* {vid: object} of the inputs that are at hand. */
-static PyObject *
-collect_examples(const kin_vids *in, PyObject *const *slots)
-{
-    PyObject *examples = PyDict_New();
-    for (uint32_t i = 0; examples != NULL && i < in->len; i++) {
-        PyObject *key = slots[in->at[i]] == NULL ? NULL : PyLong_FromUnsignedLong(in->at[i]);
-        if (key != NULL && PyDict_SetItem(examples, key, slots[in->at[i]]) < 0)
-            Py_CLEAR(examples);
-        Py_XDECREF(key);
-    }
-    return examples;
-}
 
 /* -- subgraphs of an entry ------------------------------------------------------------------------------------------- */
 
 typedef struct {
     const kin_custom *custom;
     kin_entry_object *entry;
-    kin_subgraphs *subgraphs;
+    kin_subgraphs *subgraphs, *before; /* the plan, and an earlier attempt at it */
     PyObject *graphs;       /* list, by subgraph */
     PyObject *make, *imitate; /* of kintsugi._launch */
     PyObject *numbers;      /* {vid: (kind, operator, operands)}: what is computed of sizes */
@@ -44,19 +31,27 @@ typedef struct {
     uint32_t nslots;
 } lowering;
 
-/* What an earlier plan of the same entry has for the same subgraph; borrowed or NULL. */
+/* What this plan has for the same subgraph; borrowed or NULL. */
 static kin_launcher *
-find_same(const lowering *l, const kin_subgraph *subgraph, const kin_vids *in, const kin_vids *out)
+find_in(const kin_subgraphs *plan, const kin_subgraph *subgraph, const kin_vids *in, const kin_vids *out)
 {
-    const kin_subgraphs *old = l->entry->v->subgraphs;
-    for (uint32_t u = 0; old != NULL && u < old->at.len; u++) {
-        const kin_subgraph *o = &old->at.at[u];
+    for (uint32_t u = 0; plan != NULL && u < plan->at.len; u++) {
+        const kin_subgraph *o = &plan->at.at[u];
         if (o->first == subgraph->first && o->last == subgraph->last && o->at == subgraph->at && o->nin == in->len && o->nout == out->len &&
             kin_backend_is(o->launcher) && memcmp(o->in, in->at, in->len * sizeof *o->in) == 0 &&
-            memcmp(o->out, out->at, out->len * sizeof *o->out) == 0)
+            memcmp(o->out, out->at, out->len * sizeof *o->out) == 0 &&
+            memcmp(o->role, subgraph->role, subgraph->last - subgraph->first + 1) == 0)
             return o->launcher;
     }
     return NULL;
+}
+
+/* What an earlier plan of the same entry, or an earlier attempt at this one, has for the same subgraph; borrowed or NULL. */
+static kin_launcher *
+find_same(const lowering *l, const kin_subgraph *subgraph, const kin_vids *in, const kin_vids *out)
+{
+    kin_launcher *launcher = find_in(l->entry->v->subgraphs, subgraph, in, out);
+    return launcher != NULL ? launcher : find_in(l->before, subgraph, in, out);
 }
 
 /* The vids a list of ints, or of dicts with an int "vid", names; KIN_PYERR with an exception. */
@@ -92,30 +87,54 @@ is_number(const kin_trace *t, kin_vid vid)
     return s->out == vid && (s->kind == KIN_STEP_SIZE || (computes && s->flags & KIN_STEP_PURE));
 }
 
-/* Where the graph's inputs are among the subgraph's; numbers may be missing. KIN_BREAK: something else is. */
+/* Where the graph's inputs are among the subgraph's; numbers may be missing. KIN_BREAK: *other is, which is none. */
 static kin_status
-pick_inputs(const kin_trace *t, const kin_vids *subgraph, const kin_vids *graph, uint32_t *pick)
+pick_inputs(const kin_trace *t, const kin_vids *subgraph, const kin_vids *graph, uint32_t *pick, kin_vid *other)
 {
-    for (uint32_t i = 0; i < graph->len; i++)
+    for (uint32_t i = 0; i < graph->len; i++) {
+        *other = graph->at[i];
         if (!is_among(subgraph, graph->at[i], &pick[i]) && !is_number(t, graph->at[i]))
             return KIN_BREAK;
+    }
+    *other = 0;
     return KIN_OK;
 }
 
-/* The value in this call, or one like it that was seen while recording: new reference. NULL without an exception: neither. */
+/* The value in this call, or the number that was recorded; borrowed or NULL. */
+static PyObject *
+find_known(const lowering *l, kin_vid vid)
+{
+    const kin_val *val = &l->entry->v->trace.vals.at[vid];
+    PyObject *seen = val->seen == 0 ? NULL : kin_refs_get(&l->entry->v->refs, val->seen);
+    bool described = seen != NULL && (PyType_Check(seen) || PyUnicode_Check(seen)); /* a tensor's class, or its note */
+    return l->slots[vid] != NULL || described ? l->slots[vid] : seen;
+}
+
+/* {vid: object} of the inputs that are known. */
+static PyObject *
+collect_examples(const lowering *l, const kin_vids *in)
+{
+    PyObject *examples = PyDict_New();
+    for (uint32_t i = 0; examples != NULL && i < in->len; i++) {
+        PyObject *known = find_known(l, in->at[i]), *key = known == NULL ? NULL : PyLong_FromUnsignedLong(in->at[i]);
+        if (known != NULL && (key == NULL || PyDict_SetItem(examples, key, known) < 0))
+            Py_CLEAR(examples);
+        Py_XDECREF(key);
+    }
+    return examples;
+}
+
+/* The value, or one like it that was seen while recording: new reference. NULL without an exception: neither is known. */
 static PyObject *
 example_of(const lowering *l, kin_vid vid)
 {
     const kin_val *val = &l->entry->v->trace.vals.at[vid];
-    if (l->slots[vid] != NULL)
-        return Py_NewRef(l->slots[vid]);
-    PyObject *seen = val->seen == 0 ? NULL : kin_refs_get(&l->entry->v->refs, val->seen);
-    if (seen != NULL && PyType_Check(seen))
-        seen = NULL;
-    if (seen != NULL && !PyUnicode_Check(seen))
-        return Py_NewRef(seen);
-    PyObject *note = val->note == 0 ? seen : kin_refs_get(&l->entry->v->refs, val->note);
-    PyObject *made = note == NULL ? NULL : PyObject_CallOneArg(l->imitate, note);
+    PyObject *known = find_known(l, vid), *seen = val->seen == 0 ? NULL : kin_refs_get(&l->entry->v->refs, val->seen);
+    if (known != NULL)
+        return Py_NewRef(known);
+    PyObject *cls = seen != NULL && PyType_Check(seen) ? seen : NULL;
+    PyObject *note = val->note != 0 ? kin_refs_get(&l->entry->v->refs, val->note) : cls == NULL ? seen : NULL;
+    PyObject *made = note == NULL ? NULL : PyObject_CallFunctionObjArgs(l->imitate, note, cls, NULL);
     if (made == Py_None)
         Py_CLEAR(made);
     PyErr_Clear();
@@ -151,7 +170,7 @@ set_launcher(const lowering *l, uint32_t u, const kin_vids *in, const kin_vids *
         return KIN_NOMEM;
     kin_status status = kin_subgraph_set(l->entry->v, l->subgraphs, u, in->at, in->len, out->at, out->len, launcher);
     if (status == KIN_BREAK && !subgraph->plain)
-        status = kin_backend_set_apart(l->entry->v, subgraph);
+        status = kin_backend_set_apart(l->entry->v, subgraph, 0);
     else if (status == KIN_BREAK)
         kin_log_fallback(l->custom->state, l->custom->name, NULL,
                          "a graph runs step by step: one of its inputs is computed between its own calls", KIN_WHY_NONE);
@@ -165,6 +184,7 @@ set_launcher(const lowering *l, uint32_t u, const kin_vids *in, const kin_vids *
 typedef struct {
     kin_vids graph_in, in, out, other_out;
     uint32_t *pick;
+    kin_vid unforeseen; /* an input of the graph that the subgraph has not */
 } bounds;
 
 static void
@@ -206,7 +226,7 @@ find_bounds(const lowering *l, uint32_t u, bounds *b)
         if (!is_among(&b->out, b->other_out.at[i], &place))
             KIN_TRY(give_number(l, graph, b->other_out.at[i], &b->out));
     b->pick = calloc(b->graph_in.len + 1, sizeof *b->pick);
-    return b->pick == NULL ? KIN_NOMEM : pick_inputs(&l->entry->v->trace, &b->in, &b->graph_in, b->pick);
+    return b->pick == NULL ? KIN_NOMEM : pick_inputs(&l->entry->v->trace, &b->in, &b->graph_in, b->pick, &b->unforeseen);
 }
 
 /* KIN_BREAK: the graph was not foreseen to be part of such a subgraph; its calls are set apart. */
@@ -219,7 +239,9 @@ plan_subgraph(const lowering *l, uint32_t u)
     if (status == KIN_OK)
         status = set_launcher(l, u, &b.in, &b.out);
     else if (status == KIN_BREAK)
-        status = kin_backend_set_apart(l->entry->v, subgraph);
+        status = kin_backend_set_apart(l->entry->v, subgraph, b.unforeseen);
+    if (status != KIN_OK && subgraph->launcher != NULL)
+        kin_subgraph_stop(subgraph); /* not shown to be right */
     drop_bounds(&b);
     return status == KIN_BREAK && subgraph->plain ? KIN_OK : status;
 }
@@ -234,12 +256,15 @@ plan(lowering *l, unsigned how)
     l->subgraphs = kin_subgraphs_find(v, how);
     l->graphs = l->subgraphs == NULL ? NULL : kin_dump_subgraphs(v, l->subgraphs->by_step, l->subgraphs->needed, l->subgraphs->at.len);
     kin_status status = l->graphs == NULL ? KIN_PYERR : KIN_OK;
-    for (uint32_t u = 0; status == KIN_OK && u < l->subgraphs->at.len; u++)
-        status = plan_subgraph(l, u);
+    for (uint32_t u = 0; (status == KIN_OK || status == KIN_BREAK) && u < l->subgraphs->at.len; u++) {
+        kin_status planned = plan_subgraph(l, u); /* all that is not right is found at once */
+        status = planned == KIN_OK ? status : planned;
+    }
     if (status == KIN_OK)
         return KIN_OK;
     Py_CLEAR(l->graphs);
-    kin_subgraphs_release(l->subgraphs);
+    kin_subgraphs_release(l->before);
+    l->before = l->subgraphs;
     l->subgraphs = NULL;
     return status;
 }
@@ -298,7 +323,7 @@ make_callable(const lowering *l, uint32_t u)
     PyObject *graph = PyList_GET_ITEM(l->graphs, u), *examples = NULL, *callable = NULL;
     if (subgraph->launcher == NULL || kin_backend_has_callable(subgraph->launcher))
         return true;
-    if (find_bounds(l, u, &b) == KIN_OK && (examples = collect_examples(&b.graph_in, l->slots)) != NULL)
+    if (find_bounds(l, u, &b) == KIN_OK && (examples = collect_examples(l, &b.graph_in)) != NULL)
         callable = PyObject_CallFunction(l->make, "OOOOOOII", l->custom->backend, graph, examples, l->numbers,
                                          dynamic_of(l->custom), l->custom->name, l->entry->number, u + 1);
     bool ok = callable != NULL;
@@ -492,6 +517,7 @@ end(lowering *l)
         Py_XDECREF(l->slots[vid]);
     free(l->slots);
     kin_subgraphs_release(l->subgraphs);
+    kin_subgraphs_release(l->before);
 }
 
 /* A failure of our own: an event, and the entry runs step by step. */
@@ -517,6 +543,32 @@ note_guarded(lowering *l)
     }
 }
 
+/* What the program's objects hold at the value's place now, the call being over: borrowed or NULL. */
+static PyObject *
+find_live(const lowering *l, kin_vid vid)
+{
+    const kin_val *val = &l->entry->v->trace.vals.at[vid];
+    if (l->slots[vid] != NULL)
+        return l->slots[vid];
+    return val->kind == KIN_VAL_SRC && val->parent != 0 ? kin_guard_read(&l->entry->v->refs, val, find_live(l, val->parent)) : NULL;
+}
+
+/* Tensors that only later epochs read, such as the parameters of inner modules, if they look as they did in the recording. */
+static void
+note_live(lowering *l)
+{
+    const kin_entry *v = l->entry->v;
+    for (kin_vid vid = 1; vid < l->nslots; vid++) {
+        PyObject *was = v->trace.vals.at[vid].note == 0 ? NULL : kin_refs_get(&v->refs, v->trace.vals.at[vid].note);
+        PyObject *live = was == NULL || l->slots[vid] != NULL ? NULL : find_live(l, vid);
+        PyObject *is = live == NULL || !kin_is_tensor(live) ? NULL : kin_tensor_note(live);
+        if (is != NULL && kin_exact_equal(is, was))
+            l->slots[vid] = Py_NewRef(live);
+        Py_XDECREF(is);
+        PyErr_Clear();
+    }
+}
+
 /* What is known of this call goes into an array of our own, with the numbers computed of it. */
 static kin_status
 prepare(lowering *l, PyObject *const *slots)
@@ -528,6 +580,7 @@ prepare(lowering *l, PyObject *const *slots)
     for (uint32_t vid = 0; slots != NULL && vid < l->nslots; vid++)
         l->slots[vid] = Py_XNewRef(slots[vid]);
     note_guarded(l);
+    note_live(l);
     return find_helpers(l) ? note_numbers(l) : KIN_PYERR;
 }
 

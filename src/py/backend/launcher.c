@@ -25,6 +25,7 @@ typedef struct {
     PyObject *callable;
     uint32_t npick, *pick; /* NULL: all inputs, as they come */
     KIN_VEC(proof *) proofs; /* a subgraph that waits may hold on to one */
+    bool missed;             /* inputs made late in the last run were of a kind without a proof: the next one keeps all inputs, to learn */
     bool sized;              /* it has tests that other sizes may answer in another way: a proof is for its sizes only */
 } backend_launcher;
 
@@ -96,9 +97,44 @@ static kin_status
 set_apart(kin_entry *v, const kin_subgraph *subgraph, const uint32_t *steps, uint32_t n)
 {
     for (uint32_t i = subgraph->first; i <= subgraph->last; i++)
-        if ((n == 0 || kin_step_is_in(steps, n, i)) && kin_subgraph_calls(&v->trace.steps.at[i]))
+        if ((n == 0 || kin_step_is_in(steps, n, i)) && kin_subgraph_calls(&v->trace.steps.at[i]) &&
+            !kin_step_is_in(v->excluded.at, v->excluded.len, i))
             KIN_TRY(kin_vec_push(&v->excluded, i));
     return KIN_BREAK;
+}
+
+static bool
+uses(const kin_trace *t, const kin_step *s, kin_vid value)
+{
+    for (uint32_t i = 0; i < s->nargs; i++)
+        if (t->vids.at[s->args + i] == value)
+            return true;
+    return false;
+}
+
+kin_status
+kin_backend_set_apart(kin_entry *v, const kin_subgraph *subgraph, kin_vid value)
+{
+    uint32_t before = v->excluded.len;
+    for (uint32_t i = subgraph->first; value != 0 && i <= subgraph->last; i++)
+        if (uses(&v->trace, &v->trace.steps.at[i], value) && set_apart(v, subgraph, &i, 1) == KIN_NOMEM)
+            return KIN_NOMEM;
+    return v->excluded.len > before ? KIN_BREAK : set_apart(v, subgraph, NULL, 0);
+}
+
+/* The proof has failed: the graph ends before the test that did not pass, or it is made without the calls that cannot be part of it. */
+static kin_status
+divide(kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in, const kin_capture *capture)
+{
+    for (uint32_t i = 0; i < subgraph->nin; i++)
+        if (in[i] == NULL)
+            return kin_backend_set_apart(v, subgraph, subgraph->in[i]);
+    uint32_t test = capture->failed_test - 1; /* if there is one */
+    if (capture->failed_test != 0 && !kin_step_is_in(v->barriers.at, v->barriers.len, test)) {
+        KIN_TRY(kin_vec_push(&v->barriers, test));
+        return KIN_BREAK;
+    }
+    return set_apart(v, subgraph, capture->refused.at, capture->refused.len);
 }
 
 /* Captures with the calls that need data done on data of ours; what those draw is given back. */
@@ -168,15 +204,9 @@ kin_backend_prove(kin_launcher *base, kin_entry *v, const kin_subgraph *subgraph
     else if (status == KIN_OK && subgraph->deferred)
         status = launch_add_barriers(v, subgraph, capture.raising.at, capture.raising.len);
     else if (status == KIN_BREAK)
-        status = set_apart(v, subgraph, capture.refused.at, capture.refused.len);
+        status = divide(v, subgraph, in, &capture);
     kin_capture_deinit(&capture);
     return status;
-}
-
-kin_status
-kin_backend_set_apart(kin_entry *v, const kin_subgraph *subgraph)
-{
-    return set_apart(v, subgraph, NULL, 0);
 }
 
 /* -- launching ---------------------------------------------------------------------------------------------------- */
@@ -239,8 +269,9 @@ choose_backend(kin_launcher *base, kin_entry *v, const kin_subgraph *subgraph, P
     *learn = false;
     if (kin_modes_active() || kin_ambient_special())
         return NULL;
-    const proof *p = find_proof(self, in, had);
+    const proof *p = had == NULL && self->missed ? NULL : find_proof(self, in, had);
     *learn = p == NULL && self->proofs.len < PROOFS;
+    self->missed = *learn && had != NULL;
     return p != NULL && p->holds ? (void *)(uintptr_t)p : NULL;
 }
 

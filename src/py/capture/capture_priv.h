@@ -127,6 +127,25 @@ bool capture_set_device(capturing *c, PyObject *input); /* all tensors are on on
 bool capture_push_mode(capture_surroundings *s, capturing *c);
 void capture_restore(capture_surroundings *s); /* an exception that is set stays */
 
+/* -- capture.c: a run of the steps -- */
+typedef struct {
+    capturing c;
+    const kin_entry *v;
+    const kin_trace *t;
+    const kin_subgraph *subgraph;
+    PyObject **slots;
+    PyObject *const *in, *const *numbers;
+    bool gradients; /* what it gives may require some */
+    bool layers;    /* recurrent ones come as operators of our own */
+    bool data;      /* what needs data is done on some */
+    uint32_t by_data; /* the first step of which that is so and that gave tensors, from 1: sizes behind it are not known; 0: none */
+    PyObject *mode; /* that sees operators; borrowed */
+} stepper;
+
+/* -- tests.c -- */
+/* Does the test pass? False: failed_test says which did not. */
+bool capture_test(stepper *x, const kin_step *s, uint32_t step);
+
 /* -- mode.c -- */
 kin_status kin_mode_init(void) KIN_MUST_CHECK;
 /* The object that sees operators while it is pushed: new reference. */

@@ -49,10 +49,16 @@ static void
 note_example(rec *r, kin_vid vid, PyObject *obj)
 {
     kin_val *val = &r->t->vals.at[vid];
-    bool number = (PyLong_CheckExact(obj) || PyFloat_CheckExact(obj) || PyBool_Check(obj)) && rec_is_value(obj);
+    bool atom = kin_is_exact_immutable(obj) && rec_is_value(obj) && !PyUnicode_CheckExact(obj); /* a str among examples is a note */
     if (r->opt->kernels || (val->kind != KIN_VAL_STEP && val->kind != KIN_VAL_SRC))
         return;
-    PyObject *seen = number ? Py_NewRef(obj) : r->info.at[vid].graph && kin_is_tensor(obj) && !kin_is_plain_tensor(obj) ? Py_NewRef(Py_TYPE(obj)) : kin_is_plain_strided(obj) && val->note == 0 ? kin_tensor_note(obj) : NULL;
+    PyObject *seen = NULL;
+    if (atom)
+        seen = Py_NewRef(obj);
+    else if (kin_is_tensor(obj) && !kin_is_tensor_type((PyObject *)Py_TYPE(obj)) && (val->kind == KIN_VAL_SRC || (r->info.at[vid].graph && !kin_is_plain_tensor(obj))))
+        seen = Py_NewRef(Py_TYPE(obj));
+    else if (kin_is_plain_strided(obj) && val->note == 0)
+        seen = kin_tensor_note(obj);
     kin_ref ref = seen == NULL ? 0 : rec_ref(r, seen);
     PyErr_Clear();
     Py_XDECREF(seen);
