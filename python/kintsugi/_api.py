@@ -199,7 +199,10 @@ def wait_for_kernels():
 
 
 def stats(fn=None):
-    """Counters of one compiled function as a dict; without `fn` a dict by name of all that are alive."""
+    """Counters of one compiled function as a dict; without `fn` a dict by name of all that are alive.
+
+    Of each recording, `variants` has the number of its graphs, and of `subgraphs`: the pieces that were compiled, or handed to the backend.
+    """
     if fn is None:
         start_engine()
         result = {}

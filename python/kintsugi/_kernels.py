@@ -68,7 +68,9 @@ def obstacle(compiled):
         from . import _logs
 
         failed = "".join(f"; {text}" for text in _logs.backend_failures({compiled.__name__, stats["name"]}))
-        return f"graphs run with backend={repr(backend) if isinstance(backend, str) else getattr(backend, '__name__', type(backend).__name__)}{failed}"
+        graphs, parts = (sum(entry.get(key, 0) for entry in stats["variants"]) for key in ("graphs", "subgraphs"))
+        divided = f", which got {_count(graphs, 'graph')} in {parts} parts" if parts > graphs else ""
+        return f"graphs run with backend={repr(backend) if isinstance(backend, str) else getattr(backend, '__name__', type(backend).__name__)}{divided}{failed}"
     if not options.get("kernels", config.kernels):
         return "they are switched off (" + ("options={'kernels': False})" if "kernels" in options else "kintsugi.config.kernels = False)")
     if not stats["calls"]:

@@ -620,3 +620,25 @@ def test_only_what_cannot_run_early_stands_alone():
 
     counts = made_and_run(fn, [(vector(), lambda: [2.0])] * 3)
     assert counts[0][0] <= 4 and counts[1][0] == counts[2][0] <= 4, counts
+
+
+def test_stats_count_the_graphs_that_the_backend_got():
+    """An operator written in Python may do anything, so that the graph is divided there."""
+    @torch.library.custom_op("kintsugi_pieces::twice", mutates_args=())
+    def twice(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    @twice.register_fake
+    def _(x):
+        return torch.empty_like(x)
+
+    def fn(x):
+        return twice(x.exp() + 1).cos() + 1
+
+    made = []
+    compiled = kintsugi.compile(fn, backend=lambda gm, inputs: made.append(gm) or gm)
+    for _ in range(3):
+        assert torch.equal(compiled(vector()), fn(vector()))
+    (variant,) = kintsugi.stats(compiled)["variants"]
+    assert variant["graphs"] == 1 < variant["subgraphs"] == len(made)
+    assert f"1 graph in {len(made)} parts" in str(kintsugi.explain(compiled)(vector()))

@@ -192,8 +192,8 @@ kin_entry_stats(kin_entry_object *self)
     PyObject *ratio = self->tierdown.ratio > 0 ? PyFloat_FromDouble(self->tierdown.ratio) : Py_NewRef(Py_None); /* None: never compared with eager */
     if (ratio == NULL)
         return NULL;
-    return Py_BuildValue("{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:d,s:n,s:K,s:K,s:K,s:I,s:I,s:I,s:K,s:O,s:O,s:O,s:N}",
-                         "number", self->number, "graphs", t->ngraphs, "breaks", t->nbreaks, "guards", t->facts.len,
+    return Py_BuildValue("{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:d,s:n,s:K,s:K,s:K,s:I,s:I,s:I,s:K,s:O,s:O,s:O,s:N}",
+                         "number", self->number, "graphs", t->ngraphs, "subgraphs", kin_subgraphs_count(v->subgraphs), "breaks", t->nbreaks, "guards", t->facts.len,
                          "ops", count_steps(t, KIN_STEP_TORCH), "steps", t->steps.len,
                          "effects", t->neffects, "epochs", t->nepochs, "branches", self->side_traces,
                          "instructions", self->ninstr,

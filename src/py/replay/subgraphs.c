@@ -150,6 +150,15 @@ kin_subgraphs_say_parts(const kin_entry *v, const kin_subgraphs *subgraphs, kin_
     }
 }
 
+uint32_t
+kin_subgraphs_count(const kin_subgraphs *subgraphs)
+{
+    uint32_t n = 0;
+    for (uint32_t u = 0; subgraphs != NULL && u < subgraphs->at.len; u++)
+        n += subgraphs->at.at[u].launcher != NULL;
+    return n;
+}
+
 void
 kin_launcher_release(kin_launcher *launcher)
 {

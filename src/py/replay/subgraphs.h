@@ -48,6 +48,8 @@ bool kin_step_changes_own(const kin_trace *t, const kin_step *s); /* an object t
 bool kin_step_only_raises(const kin_step *s);                     /* of those that raise: raising again shows nowhere, as the program handles it */
 bool kin_step_sets_torch(const kin_step *s);                      /* one of torch's settings, to a value that it is given */
 
+/* How many of them run as a whole, and not step by step. */
+uint32_t kin_subgraphs_count(const kin_subgraphs *subgraphs);
 /* Writes to the log why graphs are compiled in parts. */
 void kin_subgraphs_say_parts(const kin_entry *v, const kin_subgraphs *subgraphs, kin_event_log *log, PyObject *name, uint32_t entry);
 
