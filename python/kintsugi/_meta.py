@@ -1,14 +1,25 @@
-"""PyTorch's meta kernels without torch._dynamo.
+"""PyTorch's meta kernels without torch._dynamo and without sympy.
 
 Many meta kernels are Python functions that PyTorch wraps so that its own compiler does not look inside
 (torch._compile._disable_dynamo). The first call of such a wrapper imports torch._dynamo, a second or two, to have nothing
 done: what was never imported looks at nothing. So these functions are given a stand-in for the disabled function that the
 wrapper wants; once torch._dynamo is there, it makes way for the real one.
+
+Meta kernels also ask whether a condition between sizes holds with functions that work for symbols as well, and import them where they are used. They
+come with sympy, half a second or more. Among plain numbers the answer is the condition itself, so while a meta kernel runs (`call`), such an import of
+PyTorch's gives it functions that say so. What they are not made for is handed on to the real functions, which are imported then.
 """
 
+import builtins
 import gc
+import importlib
+import operator
 import sys
+import threading
 import types
+from functools import reduce
+
+import torch
 
 _KERNELS = ("torch._refs", "torch._prims", "torch._decomp", "torch._meta_registrations")
 _ready = False
@@ -45,3 +56,109 @@ def prepare():
         fn = cells["fn"].cell_contents
         if getattr(fn, "__dynamo_disable", None) is None:
             fn.__dynamo_disable = _put_off(fn, cells["recursive"].cell_contents)
+
+
+# -- conditions between sizes -----------------------------------------------------------------------------------------
+
+_SYMBOLS = "torch.fx.experimental.symbolic_shapes"
+
+
+def _is_plain(value):
+    if type(value) in (tuple, list, torch.Size):
+        return all(map(_is_plain, value))
+    if type(value) is torch.Tensor:
+        return _is_plain([*value.shape, *value.stride(), value.storage_offset()])
+    return type(value) in (bool, int, float)
+
+
+def _equal(x, y):
+    return list(x) == list(y) if isinstance(x, (tuple, list)) else x == y
+
+
+_ANSWERS = {"guard_bool": lambda value: value,
+            "guard_or_false": lambda value: value,
+            "guard_or_true": lambda value: value,
+            "guard_size_oblivious": lambda value: value,
+            "guarding_hint_or_throw": lambda value: value,
+            "expect_true": lambda value: value,
+            "statically_known_true": lambda value: value,
+            "has_guarding_hint": lambda value: True,
+            "is_nested_int": lambda value: False,
+            "free_unbacked_symbols": lambda value: frozenset(),
+            "sym_and": lambda *values: reduce(operator.and_, values),
+            "sym_or": lambda *values: reduce(operator.or_, values),
+            "sym_eq": _equal}
+
+
+def _condition(name, answer):
+    def ask(*args):
+        return answer(*args) if all(map(_is_plain, args)) else getattr(importlib.import_module(_SYMBOLS), name)(*args)
+    return ask
+
+
+class _StandIn(types.ModuleType):
+    def __getattr__(self, name):
+        return getattr(importlib.import_module(self.__name__), name)
+
+
+def _stand_in(name, **contents):
+    made = _StandIn(name)
+    vars(made).update(contents)
+    return made
+
+
+class _NoSymbol:
+    """sympy.Basic as long as there is no sympy: nothing is an instance of it."""
+
+
+_STAND_INS = {_SYMBOLS: _stand_in(_SYMBOLS, **{name: _condition(name, answer) for name, answer in _ANSWERS.items()}),
+              "sympy": _stand_in("sympy", Basic=_NoSymbol)}
+
+
+# -- a call of a meta kernel ----------------------------------------------------------------------------------------------
+
+_lock = threading.Lock()
+_running = 0
+_kept = False  # something else calls _import_for_meta, which stays what it is
+_import = None
+
+
+def _import_for_meta(name, globals=None, locals=None, fromlist=(), level=0):
+    """builtins.__import__ while a meta kernel runs. locals is None for an import in a function: what it binds lasts as long as the call."""
+    made = _STAND_INS.get(name)
+    if made is None or name in sys.modules or _running == 0 or locals is not None or not _is_torch(globals) or not (fromlist or made.__name__ == "sympy"):
+        return _import(name, globals, locals, fromlist, level)
+    return made
+
+
+def _is_torch(globals):
+    return globals is not None and str(globals.get("__name__")).partition(".")[0] == "torch"
+
+
+def _enter():
+    global _running, _import
+    with _lock:
+        _running += 1
+        if _running == 1:
+            _import, builtins.__import__ = builtins.__import__, _import_for_meta
+
+
+def _leave():
+    global _running, _kept
+    with _lock:
+        _running -= 1
+        if builtins.__import__ is not _import_for_meta:
+            _kept = True
+        elif _running == 0:
+            builtins.__import__ = _import
+
+
+def call(op, args, kwargs):
+    """op(*args, **kwargs), on meta tensors."""
+    if _kept or _SYMBOLS in sys.modules:
+        return op(*args, **kwargs)
+    _enter()
+    try:
+        return op(*args, **kwargs)
+    finally:
+        _leave()

@@ -471,7 +471,7 @@ place_on_meta(const capturing *c, PyObject *kwargs)
     return PyDict_GetItem(kwargs, T.s_device) != NULL || PyDict_SetItem(kwargs, T.s_device, T.meta) == 0;
 }
 
-/* Meta kernels would import torch._dynamo for nothing (kintsugi/_meta.py). */
+/* Meta kernels would import torch._dynamo for nothing. */
 static void
 prepare_kernels(void)
 {
@@ -503,13 +503,23 @@ lay_out_results(const capturing *c, const kin_capture_call *call, PyObject *args
     return laid;
 }
 
+/* The operator on meta tensors, which must not import sympy for nothing (kintsugi/_meta.py). */
+static PyObject *
+call_meta(PyObject *op, PyObject *args, PyObject *kwargs)
+{
+    static PyObject *call;
+    if (kin_import_once(&call, "kintsugi._meta", "call") == NULL)
+        return PyObject_Call(op, args, kwargs);
+    return PyObject_CallFunctionObjArgs(call, op, args, kwargs, NULL);
+}
+
 /* What the call gives, learned by calling the operator on meta tensors. */
 static PyObject *
 results_by_meta(capturing *c, const kin_capture_call *call)
 {
     prepare_kernels();
     PyObject *args = meta_of(c, call->args), *kwargs = args == NULL ? NULL : kin_map_values(call->kwargs, meta_of, c);
-    PyObject *result = kwargs != NULL && place_on_meta(c, kwargs) ? PyObject_Call(call->op, args, kwargs) : NULL;
+    PyObject *result = kwargs != NULL && place_on_meta(c, kwargs) ? call_meta(call->op, args, kwargs) : NULL;
     result = lay_out_results(c, call, args, kwargs, result);
     PyObject *made = result == NULL ? NULL : wrap_result(c, call, result);
     Py_XDECREF(result);
