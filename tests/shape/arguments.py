@@ -734,6 +734,8 @@ ARGUMENTS = {
     "_native_batch_norm_legit_no_training.default": batch_norm(True), "max_pool2d_with_indices.default": max_pool,
     "avg_pool2d.default": avg_pool, "_adaptive_avg_pool2d.default": adaptive, "upsample_nearest2d.default": nearest,
     "scatter.src": scatter_of("src"), "scatter.value": scatter_of("value"), "scatter_add.default": scatter_of("src"),
+    "masked_fill_.Scalar": masked_fill, "masked_fill_.Tensor": masked_fill_tensor, "scatter_.src": scatter_of("src"), "scatter_.value": scatter_of("value"),
+    "scatter_add_.default": scatter_of("src"), "scatter_reduce_.two": scatter_of("reduce"), "index_add_.default": index_add(True), "index_copy_.default": index_add(False),
     "scatter_reduce.two": scatter_of("reduce"), "index_add.default": index_add(True), "index_copy.default": index_add(False),
     "index_put.default": index_put, "index_put_.default": index_put,
     "_weight_norm_interface.default": weight_norm, "im2col.default": windows, "fill_.Tensor": fill_tensor,

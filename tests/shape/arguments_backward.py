@@ -54,6 +54,11 @@ def three(m):
     return (like(m, x), x, like(m, x)), {}
 
 
+def prelu(m):
+    (g, x, weight), _ = three(m)
+    return (g, x, weight if m.chance(0.5) else m.broadcast(x, x.dtype)), {}
+
+
 def loss(*numbers, weight=False):
     def make(m):
         x = floats(m)
@@ -138,6 +143,17 @@ def slice_(m):
     return (m.tensor(part, x.dtype), list(x.shape), dim, start, end, step), {}
 
 
+def put_select(m):
+    (part, sizes, dim, index), _ = select(m)
+    return (m.tensor(sizes, part.dtype), part if m.chance(0.9) else m.same(part), dim, index), {}
+
+
+def put_slice(m):
+    (part, sizes, dim, *where), _ = slice_(m)
+    x, part = m.tensor(sizes, part.dtype), part if m.chance(0.9) else m.same(part)
+    return m.pick(((x, part, dim, *where), {}), ((x, part), {"dim": dim, "start": where[0], "end": where[1], "step": where[2]}), ((x, part, dim, None, *where[1:]), {}))
+
+
 def embedding(m):
     at = m.tensor(m.sizes(0, 3), m.pick(torch.int64, torch.int64, torch.int32)) % 3
     g = m.tensor([*at.shape, m.size()], m.pick(torch.float32, torch.float64))
@@ -194,13 +210,13 @@ BACKWARD = {
     "hardtanh_backward.default": activation(-0.5, 0.5), "hardsigmoid_backward.default": activation(),
     "hardswish_backward.default": activation(), "hardshrink_backward.default": activation(0.5),
     "softshrink_backward.default": activation(0.5), "elu_backward.default": elu, "glu_backward.default": glu,
-    "_prelu_kernel_backward.default": three, "log_sigmoid_backward.default": three, "mse_loss_backward.default": loss(),
+    "_prelu_kernel_backward.default": prelu, "log_sigmoid_backward.default": three, "mse_loss_backward.default": loss(),
     "smooth_l1_loss_backward.default": loss(1.5), "huber_loss_backward.default": loss(1.5),
     "binary_cross_entropy_backward.default": loss(weight=True), "nll_loss_backward.default": nll,
     "_softmax_backward_data.default": softmax, "_log_softmax_backward_data.default": softmax,
     "native_layer_norm_backward.default": layer_norm, "native_group_norm_backward.default": group_norm,
     "native_batch_norm_backward.default": batch_norm, "_weight_norm_interface_backward.default": weight_norm,
-    "select_backward.default": select, "slice_backward.default": slice_, "embedding_dense_backward.default": embedding,
+    "select_scatter.default": put_select, "slice_scatter.default": put_slice, "select_backward.default": select, "slice_backward.default": slice_, "embedding_dense_backward.default": embedding,
     "convolution_backward.default": convolution, "max_pool2d_with_indices_backward.default": max_pool,
     "avg_pool2d_backward.default": avg_pool, "_adaptive_avg_pool2d_backward.default": adaptive_pool,
     "_scaled_dot_product_flash_attention_for_cpu_backward.default": attention,

@@ -38,15 +38,16 @@ shape_glu_backward(shape_call *c, int row)
     return same_sizes(&half, &g) && shape_add_contiguous(c, t.dtype, t.ndim, t.sizes);
 }
 
-/* (g, x, weight as large as x): of both, made like x */
+/* (g, x, weight that broadcasts to x's sizes): of x and of such a weight, by one iteration over all three */
 bool
 shape_prelu_backward(shape_call *c, int row)
 {
-    shape_tensor t[3];
+    shape_tensor t[3], sized = {0}; /* x, weight, g */
     for (unsigned i = 0; i < 3; i++)
-        if (!read_float(c, i, &t[i]) || t[i].dtype != t[0].dtype || !same_sizes(&t[i], &t[0]) || !shape_is_contiguous(&t[i]))
+        if (!read_float(c, (i + 1) % 3, &t[i]) || t[i].dtype != t[0].dtype)
             return false;
-    return shape_add_contiguous(c, t[1].dtype, t[1].ndim, t[1].sizes) && shape_add_contiguous(c, t[1].dtype, t[1].ndim, t[1].sizes);
+    return shape_broadcast(t, 2, &sized.ndim, sized.sizes) && same_sizes(&sized, &t[0]) && same_sizes(&t[2], &t[0]) &&
+           shape_iterate(c, t, 3, t[0].dtype) && shape_iterate(c, t, 3, t[0].dtype);
 }
 
 /* (g, x, exp(-|x|)) */
@@ -55,7 +56,7 @@ shape_log_sigmoid_backward(shape_call *c, int row)
 {
     shape_tensor t[3];
     for (unsigned i = 0; i < 3; i++)
-        if (!read_float(c, i, &t[i]) || t[i].dtype != t[0].dtype || !same_sizes(&t[i], &t[0]) || !shape_is_contiguous(&t[i]))
+        if (!read_float(c, i, &t[i]) || t[i].dtype != t[0].dtype || !same_sizes(&t[i], &t[0]))
             return false;
     return shape_add_like(c, &t[0], t[0].dtype, SHAPE_PRESERVE);
 }
@@ -262,6 +263,17 @@ shape_select_backward(shape_call *c, int row)
     return memcmp(part, g.sizes, g.ndim * sizeof *part) == 0 && shape_add_contiguous(c, g.dtype, ndim, sizes);
 }
 
+/* Elements of start:end:step of a dim of this size, step > 0. */
+static int64_t
+count_slice(int64_t size, int64_t start, int64_t end, int64_t step)
+{
+    start = start < 0 ? start + size : start;
+    end = end < 0 ? end + size : end;
+    start = start < 0 ? 0 : start > size ? size : start;
+    end = end < start ? start : end > size ? size : end;
+    return (end - start + step - 1) / step;
+}
+
 /* (g, sizes, dim, start, end, step) */
 bool
 shape_slice_backward(shape_call *c, int row)
@@ -276,13 +288,36 @@ shape_slice_backward(shape_call *c, int row)
             return false;
     if (!shape_dim(n[0], ndim, &d) || n[3] < 1)
         return false;
-    int64_t size = sizes[d], start = n[1] < 0 ? n[1] + size : n[1], end = n[2] < 0 ? n[2] + size : n[2];
-    start = start < 0 ? 0 : start > size ? size : start;
-    end = end < start ? start : end > size ? size : end;
-    sizes[d] = (end - start + n[3] - 1) / n[3];
+    int64_t size = sizes[d];
+    sizes[d] = count_slice(size, n[1], n[2], n[3]);
     bool fits = memcmp(sizes, g.sizes, ndim * sizeof *sizes) == 0;
     sizes[d] = size;
     return fits && shape_add_contiguous(c, g.dtype, ndim, sizes);
+}
+
+/* (self, part, dim, start, end, step), (self, part, dim, index): self with a part in place of a slice or of one index; it lies as self does. */
+bool
+shape_put_part(shape_call *c, int is_select)
+{
+    shape_tensor t, part, place;
+    int64_t dim, start, end = INT64_MAX, step = 1;
+    unsigned d;
+    if (!shape_read(c, 0, "self", &t) || !shape_read(c, 1, "src", &part) || shape_is_complex(t.dtype) || shape_is_complex(part.dtype) || t.ndim == 0 ||
+        t.offset != 0 || !shape_is_dense(&t) || !shape_int(c, 2, "dim", is_select ? INT64_MAX : 0, &dim) || !shape_dim(dim, t.ndim, &d) ||
+        !shape_int(c, 3, is_select ? "index" : "start", is_select ? INT64_MAX : 0, &start))
+        return false;
+    if (!is_select && (!shape_int(c, 4, "end", INT64_MAX, &end) || !shape_int(c, 5, "step", 1, &step) || step < 1))
+        return false;
+    if (is_select && (start >= t.sizes[d] || start < -t.sizes[d]))
+        return false;
+    place = t;
+    if (is_select) {
+        place.ndim--;
+        memmove(place.sizes + d, t.sizes + d + 1, (place.ndim - d) * sizeof *t.sizes);
+    } else {
+        place.sizes[d] = count_slice(t.sizes[d], start, end, step);
+    }
+    return same_sizes(&place, &part) && shape_add_like(c, &t, t.dtype, SHAPE_PRESERVE);
 }
 
 /* (g, indices, number of rows, padding, by frequency) */
@@ -311,8 +346,7 @@ shape_convolution_backward(shape_call *c, int row)
         x.ndim < 3 || x.ndim > 5 || g.ndim != x.ndim || w.ndim != x.ndim || !shape_bool(c, 7, "", true, &transposed) || transposed ||
         !shape_int(c, 9, "", 0, &groups) || groups < 1 || !read_mask(c, 10, mask) || (mask[2] && !mask[1]) || g.sizes[0] != x.sizes[0] || g.sizes[1] != w.sizes[0] ||
         x.sizes[1] != w.sizes[1] * groups || shape_numel(g.ndim, g.sizes) == 0 || shape_numel(x.ndim, x.sizes) == 0 || shape_numel(w.ndim, w.sizes) == 0 ||
-        shape_suggested(&g) != SHAPE_CONTIGUOUS || shape_suggested(&x) != SHAPE_CONTIGUOUS || shape_suggested(&w) != SHAPE_CONTIGUOUS ||
-        !is_plain(&g) || !is_plain(&x) || !is_plain(&w))
+        shape_suggested(&x) != SHAPE_CONTIGUOUS || shape_suggested(&w) != SHAPE_CONTIGUOUS || !is_plain(&x) || !is_plain(&w))
         return false;
     int64_t stride[3], padding[3], dilation[3];
     for (unsigned i = 0; i < 3; i++) {
@@ -339,8 +373,8 @@ shape_pool_backward(shape_call *c, int row)
 {
     shape_tensor g, t;
     if (!read_float(c, 0, &g) || !read_float(c, 1, &t) || g.dtype != t.dtype || t.ndim != 4 || g.ndim != 4 || g.sizes[0] != t.sizes[0] ||
-        g.sizes[1] != t.sizes[1] || shape_numel(4, t.sizes) == 0 || shape_numel(4, g.sizes) == 0 || !shape_is_contiguous(&t) || !shape_is_contiguous(&g) ||
-        shape_suggested(&t) != SHAPE_CONTIGUOUS || shape_suggested(&g) != SHAPE_CONTIGUOUS)
+        g.sizes[1] != t.sizes[1] || shape_numel(4, t.sizes) == 0 || shape_numel(4, g.sizes) == 0 || !shape_is_contiguous(&t) ||
+        shape_suggested(&t) != SHAPE_CONTIGUOUS)
         return false;
     return shape_add_contiguous(c, t.dtype, 4, t.sizes);
 }

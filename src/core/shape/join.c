@@ -163,7 +163,7 @@ shape_flip(shape_call *c, int row)
     int64_t dims[KIN_IR_MAX_DIMS];
     bool used[KIN_IR_MAX_DIMS + 1] = {false};
     int count = shape_ints(c, 1, "dims", dims);
-    if (!shape_read(c, 0, "self", &t) || count < 0 || !shape_is_contiguous(&t))
+    if (!shape_read(c, 0, "self", &t) || count < 0)
         return false;
     for (int i = 0; i < count; i++) {
         unsigned d;

@@ -15,7 +15,7 @@ has_in_place_form(const kin_aten_call *call)
 {
     shape_rule rule = rules[call->row].rule;
     return kin_aten_op_is(kin_aten_op_of(call), KIN_ATEN_LAYOUT_ONLY) || rule == shape_pointwise || rule == shape_scaled || rule == shape_div_mode || rule == shape_pow ||
-           rule == shape_clamp || rule == shape_like_first;
+           rule == shape_clamp || rule == shape_like_first || rule == shape_masked_fill || rule == shape_scatter || rule == shape_index_add;
 }
 
 bool
