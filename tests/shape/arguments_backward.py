@@ -79,6 +79,27 @@ def nll(m):
     return (g, x, target, weight, reduction, -100, torch.ones((), dtype=x.dtype)), {}
 
 
+def rows_of(m, x, reduction):
+    return m.tensor([x.shape[0]] if (reduction == 0) != m.chance(0.05) else [], x.dtype)
+
+
+def multi_margin(m):
+    x = floats(m, m.size(), m.size())
+    target, reduction = torch.randint(0, x.shape[1], (x.shape[0] + m.chance(0.05),)), m.pick(0, 1, 2)
+    return (rows_of(m, x, reduction), x, target, m.pick(1, 1, 2, 3), 0.75, m.pick(None, None, m.tensor([x.shape[1]], x.dtype)), reduction), {}
+
+
+def multilabel_margin(m):
+    x = floats(m, m.size(), m.size())
+    targets, reduction = torch.randint(-1, x.shape[1], (x.shape[0], x.shape[1] + m.chance(0.05))), m.pick(0, 1, 2)
+    return (rows_of(m, x, reduction), x, targets, reduction, torch.zeros(targets.shape, dtype=x.dtype)), {}  # which ones are targets is a matter of data
+
+
+def gamma_grad(m):
+    x = floats(m)
+    return (x, like(m, x)), {}
+
+
 def softmax(m):
     x = floats(m)
     return (like(m, x), x, m.dim(x.dim()), x.dtype if m.chance(0.9) else m.dtype()), {}
@@ -213,6 +234,7 @@ BACKWARD = {
     "_prelu_kernel_backward.default": prelu, "log_sigmoid_backward.default": three, "mse_loss_backward.default": loss(),
     "smooth_l1_loss_backward.default": loss(1.5), "huber_loss_backward.default": loss(1.5),
     "binary_cross_entropy_backward.default": loss(weight=True), "nll_loss_backward.default": nll,
+    "multi_margin_loss_backward.default": multi_margin, "multilabel_margin_loss_backward.default": multilabel_margin, "_standard_gamma_grad.default": gamma_grad,
     "_softmax_backward_data.default": softmax, "_log_softmax_backward_data.default": softmax,
     "native_layer_norm_backward.default": layer_norm, "native_group_norm_backward.default": group_norm,
     "native_batch_norm_backward.default": batch_norm, "_weight_norm_interface_backward.default": weight_norm,

@@ -88,6 +88,11 @@ class Step:
                 a.mul_(0.9).add_(p, alpha=0.1)
         return loss + self.average[0].sum()
 
+    def averages_all_at_once(self, x, y):
+        loss = self.plain(x, y)
+        torch._foreach_lerp_(self.average, [p.detach() for p in self.params], 0.1)
+        return loss + self.average[0].sum()
+
     def asks_for_gradients(self, x, y):
         loss = self.loss(x, y)
         for p, grad in zip(self.params, torch.autograd.grad(loss, self.params)):
@@ -166,6 +171,32 @@ def test_step(name, backend):
     stats = kintsugi.stats(compiled)
     assert stats["recordings"] == 1 and stats["replays"] == 5
     assert all(v["breaks"] == 0 for v in stats["variants"])
+
+
+UNASKED = {"multi_margin": lambda z, y: F.multi_margin_loss(z, y), "multi_margin, weights": lambda z, y: F.multi_margin_loss(z, y, p=2, weight=torch.arange(5.0), reduction="sum"),
+           "multilabel_margin": lambda z, y: F.multilabel_margin_loss(z, y[:, None].repeat(1, 5)),
+           "multilabel_margin, rows": lambda z, y: (F.multilabel_margin_loss(z, y[:, None].repeat(1, 5), reduction="none") * z[:, 0]).sum(),
+           "gamma": lambda z, y: torch.distributions.Gamma(z.exp(), 2.0).rsample().square().mean()}
+
+
+@pytest.mark.parametrize("name", UNASKED)
+def test_losses_whose_gradients_have_no_meta_kernel(name):
+    def train(compile):
+        step = Step()
+        step.loss = lambda x, y: UNASKED[name](step.model(x), y)
+        fn, seen = compile(step.plain), []
+        for i, (x, y) in enumerate(data(8)):
+            if i == 5 and "margin" in name:
+                before = [p.detach().clone() for p in step.params]
+                with pytest.raises(RuntimeError, match="target"):
+                    fn(x, y + 3)
+                torch.testing.assert_close([p.detach() for p in step.params], before, rtol=0, atol=0)
+            seen.append((fn(x, y).clone(), [p.detach().clone() for p in step.params]))
+        return seen, fn
+
+    (mine, compiled), (eager, _) = train(kintsugi.compile), train(lambda f: f)
+    torch.testing.assert_close(mine, eager, rtol=1e-4, atol=1e-6)
+    assert kintsugi.stats(compiled)["kernels"][0]["launches"] > 0
 
 
 COMPILED = """

@@ -95,6 +95,46 @@ shape_nll_loss_backward(shape_call *c, int row)
     return shape_add_contiguous(c, t.dtype, 2, t.sizes);
 }
 
+/* (g of each row or of none, x [rows, classes], target of each row, p, margin, weight, reduction) */
+bool
+shape_multi_margin_loss_backward(shape_call *c, int row)
+{
+    shape_tensor g, t, target, weight;
+    int64_t reduction, p;
+    if (!read_float(c, 0, &g) || !read_float(c, 1, &t) || !shape_read(c, 2, "", &target) || (t.dtype != KIN_F32 && t.dtype != KIN_F64) || g.dtype != t.dtype ||
+        t.ndim != 2 || shape_numel(2, t.sizes) == 0 || target.ndim != 1 || target.dtype != KIN_I64 || target.sizes[0] != t.sizes[0] || !shape_int(c, 3, "", 0, &p) ||
+        (p != 1 && p != 2) || !shape_int(c, 6, "reduction", 1, &reduction) || reduction < 0 || reduction > 2 || g.ndim != (reduction == 0) ||
+        (reduction == 0 && g.sizes[0] != t.sizes[0]))
+        return false;
+    if (shape_arg(c, 5, "weight") != NULL &&
+        (!read_float(c, 5, &weight) || weight.ndim != 1 || weight.dtype != t.dtype || weight.sizes[0] != t.sizes[1]))
+        return false;
+    return shape_add_contiguous(c, t.dtype, 2, t.sizes);
+}
+
+/* (g of each row or of none, x [rows, classes], targets, reduction, which of x are targets) */
+bool
+shape_multilabel_margin_loss_backward(shape_call *c, int row)
+{
+    shape_tensor g, t, targets, marks;
+    int64_t reduction;
+    if (!read_float(c, 0, &g) || !read_float(c, 1, &t) || !shape_read(c, 2, "", &targets) || !read_float(c, 4, &marks) ||
+        (t.dtype != KIN_F32 && t.dtype != KIN_F64) || g.dtype != t.dtype || marks.dtype != t.dtype || targets.dtype != KIN_I64 || t.ndim != 2 ||
+        shape_numel(2, t.sizes) == 0 || !same_sizes(&t, &targets) || !same_sizes(&t, &marks) || !shape_int(c, 3, "", 1, &reduction) || reduction < 0 || reduction > 2 ||
+        g.ndim != (reduction == 0) || (reduction == 0 && g.sizes[0] != t.sizes[0]))
+        return false;
+    return shape_add_contiguous(c, t.dtype, 2, t.sizes);
+}
+
+/* (concentrations, what was drawn) */
+bool
+shape_gamma_grad(shape_call *c, int row)
+{
+    shape_tensor t, drawn;
+    return read_float(c, 0, &t) && read_float(c, 1, &drawn) && (t.dtype == KIN_F32 || t.dtype == KIN_F64) && drawn.dtype == t.dtype &&
+           same_sizes(&t, &drawn) && shape_add_contiguous(c, t.dtype, t.ndim, t.sizes);
+}
+
 /* (g, result, dim, dtype of what the softmax was given) */
 bool
 shape_softmax_backward(shape_call *c, int row)
