@@ -21,9 +21,14 @@ def rows(engine, compiled):
             reason = subgraph["reason"] or (subgraph["not_yet"] and (general or subgraph["not_yet"]))
             if reason:
                 found.append(_row(place, {"compiled": False, "reason": reason, "waits": not subgraph["reason"]}))
-        found += [_row((number, graph, 1, 1), {"compiled": False, "reason": general or "none of its calls can be part of compiled code", "waits": True})
+        found += [_row((number, graph, 1, 1), {"compiled": False, "reason": general or _no_part(compiled.stats()["optimizer_steps"]), "waits": True})
                   for graph in range(1, _ours(compiled) * entry.graphs + 1) if graph not in counts]
     return found
+
+
+def _no_part(steps):
+    apart, none = "steps of optimizers in it are compiled passes of their own, and ", "none of its {}calls can be part of compiled code"
+    return apart + none.format("other ") if steps["compiled"] else none.format("")
 
 
 def _ours(compiled):
@@ -83,14 +88,21 @@ def obstacle(compiled):
 
 
 def describe_calls(compiled):
-    """How the calls of a compiled function were done, as one line."""
+    """How the calls of a compiled function were done, as one line, and steps of optimizers, as another if there are any."""
     stats = compiled.stats()
     steps, eager = stats["replays"] - stats["compiled_calls"], sum(stats["eager_calls"].values())
     again = stats["calls"] < stats["replays"] + stats["recordings"] + eager  # a call that was recorded was done again by compiled code
     parts = [(stats["compiled_calls"], "ran compiled code"), (max(steps, 0), "ran step by step"),
              (stats["recordings"], "recorded first" if again else "recorded"), (eager, "ran eagerly")]
     told = ", ".join(f"{number} {what}" for number, what in parts if number)
-    return f"Calls: {stats['calls']}" + (f" ({told}; the last one: {stats['last_call']})" if told else "")
+    return f"Calls: {stats['calls']}" + (f" ({told}; the last one: {stats['last_call']})" if told else "") + _describe_steps(stats["optimizer_steps"])
+
+
+def _describe_steps(steps):
+    """Those of the library's optimizers that replays came to."""
+    parts = [f"{steps['compiled']} in one compiled pass each"] * (steps["compiled"] > 0)
+    parts += [f"{steps['eager']} by PyTorch's own code (the last one: {steps['reason']})"] * (steps["eager"] > 0)
+    return "\nOptimizer Steps: " + ", ".join(parts) if parts else ""
 
 
 def _count(number, noun):

@@ -351,3 +351,26 @@ def test_a_closure():
 
     (losses, p), (eager, q) = run(lambda f: kintsugi.compile(f, backend="eager")), run(lambda f: f)
     assert losses == eager and torch.equal(p, q)
+
+
+def test_reports_tell_of_steps_that_are_one_pass():
+    """A compiled step has no kernels, and it is compiled all the same."""
+    params, others = parameters(torch.float32, [(3, 4), (5,)]), []
+    optimizer = torch.optim.Adam(params)
+    step = kintsugi.compile(optimizer.step)
+    for i in range(6):
+        give_gradients(params, others, i)
+        step()
+    stats = kintsugi.stats(step)
+    assert stats["optimizer_steps"] == {"compiled": 5, "eager": 0, "reason": ""}
+    assert (stats["compiled_calls"], stats["last_call"]) == (5, "compiled")
+    text = str(kintsugi.explain(step)())
+    assert "5 ran compiled code" in text and "Optimizer Steps: 5 in one compiled pass each\n" in text
+    assert "runs step by step: steps of optimizers in it are compiled passes of their own" in text
+
+    optimizer.param_groups[0]["lr"] = torch.tensor(1e-3)
+    step()
+    stats = kintsugi.stats(step)
+    assert stats["optimizer_steps"]["eager"] == 1 and stats["optimizer_steps"]["reason"] == engine.optimizer_totals()["reason"] != ""
+    assert (stats["compiled_calls"], stats["last_call"]) == (5, "step by step")
+    assert f"5 in one compiled pass each, 1 by PyTorch's own code (the last one: {stats['optimizer_steps']['reason']})" in str(kintsugi.explain(step)())

@@ -366,10 +366,12 @@ kin_compiled_stats(kin_compiled *self)
     static const char *const ran[] = {[KIN_RAN_NOTHING] = "", [KIN_RAN_EAGERLY] = "eager", [KIN_RAN_RECORDED] = "recorded",
                                       [KIN_RAN_STEPS] = "step by step", [KIN_RAN_COMPILED] = "compiled"};
     const kin_counters *n = &self->count;
-    return Py_BuildValue("{s:O,s:K,s:K,s:K,s:K,s:s,s:K,s:K,s:K,s:N,s:K,s:K,s:N}", "name", self->name,
+    return Py_BuildValue("{s:O,s:K,s:K,s:K,s:K,s:s,s:{s:K,s:K,s:s},s:K,s:K,s:K,s:N,s:K,s:K,s:N}", "name", self->name,
                          "calls", (unsigned long long)n->calls, "recordings", (unsigned long long)n->recordings,
                          "replays", (unsigned long long)n->replays,
                          "compiled_calls", (unsigned long long)n->compiled, "last_call", ran[n->last],
+                         "optimizer_steps", "compiled", (unsigned long long)n->optimizers.done,
+                         "eager", (unsigned long long)n->optimizers.left, "reason", n->optimizers.why == NULL ? "" : n->optimizers.why,
                          "guard_misses", (unsigned long long)n->guard_misses,
                          "bail_outs", exits, "branches", (unsigned long long)n->extended,
                          "eager_calls", eager, "breaks", breaks, "deferred_effects", effects, "variants", entries);

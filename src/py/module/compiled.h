@@ -5,6 +5,7 @@
 #define KIN_PY_MODULE_COMPILED_H
 
 #include "py/cache/cache.h"
+#include "py/optim/optim.h"
 #include "py/state/state.h"
 
 /* How a call was done. */
@@ -18,8 +19,9 @@ typedef struct {
     uint64_t offered;      /* side exits that could have become a side trace */
     uint64_t extended;     /* ... and did */
     uint64_t eager[KIN_EAGER__COUNT];
-    uint64_t compiled;     /* calls in which at least one graph ran compiled */
+    uint64_t compiled;     /* calls in which at least one graph or step of an optimizer ran compiled */
     kin_ran last;
+    kin_optim_count optimizers; /* in these calls */
 } kin_counters;
 
 typedef struct kin_compiled {

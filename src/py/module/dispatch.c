@@ -192,6 +192,20 @@ run_aside(call_state *c, kin_entry_object *entry, kin_tierdown_turn turn)
     return value;
 }
 
+/* A replay that began with so many steps of optimizers on this thread is done. */
+static void
+note_run(kin_compiled *self, bool launched, kin_optim_count before)
+{
+    kin_optim_count now = kin_optim_counted();
+    bool compiled = launched || now.done > before.done;
+    self->count.last = compiled ? KIN_RAN_COMPILED : KIN_RAN_STEPS;
+    self->count.compiled += compiled;
+    self->count.optimizers.done += now.done - before.done;
+    self->count.optimizers.left += now.left - before.left;
+    if (now.left > before.left)
+        self->count.optimizers.why = now.why;
+}
+
 PyObject *
 call_run_replay(call_state *c, kin_entry_object *entry, PyObject **slots, bool timed)
 {
@@ -203,9 +217,9 @@ call_run_replay(call_state *c, kin_entry_object *entry, PyObject **slots, bool t
     if (timed)
         watch = kin_stopwatch_start();
     uint64_t launches = v->launches, covered = v->covered;
+    kin_optim_count optimizers = kin_optim_counted();
     PyObject *value = kin_replay_run(v, slots, call_leave, &x);
-    c->self->count.last = v->launches > launches ? KIN_RAN_COMPILED : KIN_RAN_STEPS;
-    c->self->count.compiled += v->launches > launches;
+    note_run(c->self, v->launches > launches, optimizers);
     v->stepwise = ran_stepwise(v, v->covered - covered);
     if (v->stepwise)
         kin_tierdown_hasten(&entry->tierdown);

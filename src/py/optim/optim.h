@@ -9,6 +9,7 @@
 #define KIN_PY_OPTIM_OPTIM_H
 
 #include <Python.h>
+#include <stdint.h>
 
 /* A C function that does what `func` does when it is called with the optimizer alone; NULL (no exception): there is none. Borrowed,
  * lives as long as the process. */
@@ -20,6 +21,12 @@ PyObject *kin_optim_native_clip(PyObject *func);
 /* Who is told of each step that is left to the library where the one before was another optimizer's or had another reason: the class, and the reason. NULL: nobody. */
 typedef void (*kin_optim_listener)(void *arg, const char *name, const char *why);
 void kin_optim_listen(kin_optim_listener listener, void *arg);
+/* Steps that this thread has come to so far: one pass each, and left to the library, the last of them for this reason. */
+typedef struct {
+    uint64_t done, left;
+    const char *why;
+} kin_optim_count;
+kin_optim_count kin_optim_counted(void);
 /* How many steps were done so, and how many were left to the library, with the last reason (new dict). */
 PyObject *kin_optim_totals(void);
 

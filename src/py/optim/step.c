@@ -28,6 +28,7 @@ static found_row found[MOST_ROWS];
 static PyObject *name_step, *name_grad, *name_params, *name_groups, *name_state, *name_init, *name_scale, *name_patched, *name_inf;
 static uint64_t steps_done, steps_left;
 static const char *last_reason = "";
+static _Thread_local kin_optim_count here = {.why = ""};
 static kin_optim_listener listening;
 static void *listener_arg;
 
@@ -435,6 +436,8 @@ note_left(PyObject *self, const char *why)
     last_reason = why;
     last = self;
     steps_left++;
+    here.left++;
+    here.why = why;
 }
 
 static PyObject *
@@ -454,6 +457,7 @@ native_step(PyObject *number, PyObject *const *args, Py_ssize_t nargs)
         note_left(args[0], all.why);
     let_go(&all);
     steps_done += done;
+    here.done += done;
     return done ? Py_NewRef(Py_None) : PyObject_Vectorcall(found[row].step, args, 1, NULL);
 }
 
@@ -538,6 +542,12 @@ kin_optim_native(PyObject *func)
         if ((found[row].native != NULL || find_row(row)) && found[row].code == (PyObject *)code)
             return found[row].native;
     return NULL;
+}
+
+kin_optim_count
+kin_optim_counted(void)
+{
+    return here;
 }
 
 PyObject *
