@@ -391,3 +391,53 @@ def test_contexts_of_a_compilation():
     ids = [text.split("/") for text, _, _ in seen]
     assert all(current is not None and mode is not None for _, current, mode in seen)
     assert ids[0][0] == ids[1][0] != ids[2][0]
+
+
+# -- iterators in C that ask others ---------------------------------------------------------------------------------------------
+
+
+def some(x, n=3):
+    for k in range(n):
+        yield x * k
+
+
+ITERATORS = {
+    "map": lambda x: sum(y for y in map(lambda t: t * 2, some(x))),
+    "loop_over_map": lambda x: [x := x * k + 1 for k in map(int, "123")][-1],
+    "filter": lambda x: [x := x * k + 1 for k in filter(lambda v: v > 1, [1, 2, 3])][-1],
+    "filterfalse": lambda x: [x := x * k + 1 for k in itertools.filterfalse(lambda v: v > 1, [1, 2, 1])][-1],
+    "takewhile": lambda x: [x := x * k + 1 for k in itertools.takewhile(lambda v: v < 4, itertools.count(1))][-1],
+    "dropwhile": lambda x: [x := x * k + 1 for k in itertools.dropwhile(lambda v: v < 2, [1, 2, 1])][-1],
+    "chain": lambda x: sum(itertools.chain(some(x), [x], some(x + 1))),
+    "islice": lambda x: sum(itertools.islice(some(x, 9), 1, 7, 2)),
+    "accumulate": lambda x: [x := x * k + 1 for k in itertools.accumulate([1, 2, 3])][-1],
+    "starmap": lambda x: [x := x * k + 1 for k in itertools.starmap(pow, zip(itertools.count(1), [1, 2]))][-1],
+    "cycle": lambda x: sum(a * b for a, b in zip(itertools.cycle([1.0, 2.0]), some(x))),
+    "repeat": lambda x: [x := x * k + 1 for k in map(pow, [1, 2], itertools.repeat(2))][-1],
+    "count": lambda x: (lambda ids: x * next(ids) + next(ids))(itertools.count(3)),
+    "named": lambda x: (lambda it: x * next(it) + sum(it) + len(list(it)))(iter([1, 2, 3])),
+}
+
+
+@pytest.mark.parametrize("name", ITERATORS)
+def test_iterators(name):
+    check(ITERATORS[name], vector())
+
+
+def test_chunks_of_an_iterator():
+    def fn(x):
+        it = iter(range(5))
+        while chunk := list(itertools.islice(it, 2)):
+            x = x * sum(chunk) + 1
+        return x
+    check(fn, vector())
+
+
+def test_parameters_of_several_modules():
+    a, b = torch.nn.Linear(6, 6), torch.nn.BatchNorm1d(6)
+
+    def fn(x):
+        for p in itertools.chain(a.parameters(), b.parameters(), b.buffers()):
+            x = x + p.detach().sum()
+        return x
+    check(fn, vector())

@@ -1,4 +1,4 @@
-/* C functions that call back: sorted, min and max with a key, functools.reduce (map and filter: lazy.c). The elements must be known and the callback
+/* C functions that call back: sorted, min and max with a key, functools.reduce (map and filter: lazy.c, ask.c). The elements must be known and the callback
  * must be a function that can be inlined; how often, in which order and with which arguments it is called then follows. The calls form a region
  * (region.c): nothing of them can be observed before the end, and an exit leaves before the whole C call.
  */
@@ -18,7 +18,7 @@ rec_known_elements(rec *r, kin_vid vid, kin_vid **items, uint32_t *n)
     rec_virtual *f = VIRTUAL(r, vid);
     PyObject *obj = O(r, vid);
     *items = NULL;
-    if (obj == NULL && f != NULL && f->kind == VIRTUAL_TUPLE) /* rows of a tensor */
+    if (obj == NULL && f != NULL && (f->kind == VIRTUAL_TUPLE || (f->kind == VIRTUAL_ITER && f->given))) /* rows of a tensor, the source of a map object */
         return rec_items_of(r, vid, items, n);
     if (obj == NULL || (f != NULL && f->kind == VIRTUAL_ITER && Py_REFCNT(obj) != 1))
         return false;
@@ -36,6 +36,30 @@ rec_await_callback(rec *r, kin_vid func)
     r->call.func_vid = func;
 }
 
+/* Expects a call of the callback's function with these arguments behind those that come with it. */
+static bool
+call_with(rec *r, kin_vid func, kin_vid self, const rec_virtual *partial, const kin_vid *inputs, uint32_t width)
+{
+    kin_vid args[2 * CONSUMER_ARGS + 16];
+    PyObject *names = partial != NULL ? partial->aux : NULL;
+    uint32_t n = 0, nkw = names != NULL ? (uint32_t)PyTuple_GET_SIZE(names) : 0;
+    for (uint32_t i = 1; partial != NULL && i + nkw < partial->n; i++)
+        args[n++] = partial->items[i];
+    if (self)
+        args[n++] = self;
+    memcpy(args + n, inputs, width * sizeof *args);
+    n += width;
+    if (nkw != 0)
+        memcpy(args + n, partial->items + partial->n - nkw, nkw * sizeof *args);
+    rec_args call = {.callee = func, .args = args, .npos = n, .nkw = nkw, .kwnames = names};
+    if (!rec_bind(r, &call)) {
+        rec_refuse(r);
+        return false;
+    }
+    rec_await_callback(r, call.callee);
+    return true;
+}
+
 /* Expects the next call, or ends. The consumer's frame is the top one. */
 void
 rec_next_callback(rec *r, rec_consumer *c)
@@ -47,28 +71,14 @@ rec_next_callback(rec *r, rec_consumer *c)
         c->ended = true;
         return;
     }
-    kin_vid args[CONSUMER_ARGS + 16];
-    rec_virtual *partial = c->partial ? VIRTUAL(r, c->partial) : NULL;
-    PyObject *names = partial != NULL ? partial->aux : NULL;
-    uint32_t n = 0, nkw = names != NULL ? (uint32_t)PyTuple_GET_SIZE(names) : 0;
-    for (uint32_t i = 1; partial != NULL && i + nkw < partial->n; i++)
-        args[n++] = partial->items[i];
-    if (c->self)
-        args[n++] = c->self;
+    kin_vid inputs[CONSUMER_ARGS + 1];
+    uint32_t n = 0;
     if (c->fold)
-        args[n++] = c->n ? c->items[c->n - 1] : c->inputs[c->next++];
-    memcpy(args + n, c->inputs + c->next, c->width * sizeof *args);
-    n += c->width;
+        inputs[n++] = c->n ? c->items[c->n - 1] : c->inputs[c->next++];
+    memcpy(inputs + n, c->inputs + c->next, c->width * sizeof *inputs);
     c->at = c->next;
     c->next += c->width;
-    if (nkw != 0)
-        memcpy(args + n, partial->items + partial->n - nkw, nkw * sizeof *args);
-    rec_args call = {.callee = c->callback, .args = args, .npos = n, .nkw = nkw, .kwnames = names};
-    if (!rec_bind(r, &call)) {
-        rec_refuse(r);
-        return;
-    }
-    rec_await_callback(r, call.callee);
+    call_with(r, c->callback, c->self, c->partial ? VIRTUAL(r, c->partial) : NULL, inputs, n + c->width);
 }
 
 /* A partial object made here. */
@@ -76,6 +86,14 @@ static bool
 is_partial(const rec_virtual *f)
 {
     return f != NULL && f->kind == VIRTUAL_PARTIAL && f->known && f->n <= CONSUMER_ARGS;
+}
+
+bool
+rec_call_back(rec *r, kin_vid callback, const kin_vid *inputs, uint32_t n)
+{
+    kin_vid func, self;
+    const rec_virtual *partial = is_partial(VIRTUAL(r, callback)) ? VIRTUAL(r, callback) : NULL;
+    return rec_find_callback(r, callback, &func, &self) && call_with(r, func, self, partial, inputs, n);
 }
 
 /* A function, a bound method or a partial object of one, that can be inlined. */
@@ -464,7 +482,6 @@ rec_consume_callbacks(rec *r, const rec_args *a)
 {
     return a->npos + a->nkw <= 5 && (call_with_key(r, a) ||
                                call_reduce(r, a) ||
-                               rec_make_lazy(r, a) ||
-                               rec_make_accumulate(r, a) ||
-                               rec_consume_lazy(r, a));
+                               rec_consume_lazy(r, a) ||
+                               rec_consume_asked(r, a));
 }

@@ -15,7 +15,11 @@ rec_free_consumer(rec_frame *f)
         Py_DECREF(c->held[i]);
     for (uint32_t i = 0; c != NULL && i < c->operands.len; i++)
         Py_XDECREF(c->operands.at[i].held);
+    for (uint32_t i = 0; c != NULL && i < c->kept.len; i++)
+        Py_DECREF(c->kept.at[i]);
     if (c != NULL) {
+        kin_vec_deinit(&c->kept);
+        kin_vec_deinit(&c->asks);
         kin_vec_deinit(&c->operands);
         free(c->items);
         free(c->held);
@@ -57,12 +61,15 @@ rec_unpush_item(rec_consumer *c)
     Py_DECREF(c->held[--c->n]);
 }
 
+/* obj: NULL where it is not there yet. */
 static void
 take(rec *r, rec_consumer *c, kin_vid vid, PyObject *obj)
 {
-    if (O(r, vid) == NULL)
+    take_rule rule = c->row ? c->row->rule : TAKE_ONE;
+    bool decides = rule == TAKE_WHILE_TRUE || rule == TAKE_WHILE_FALSE;
+    if (O(r, vid) == NULL && obj != NULL)
         rec_set_obj(r, vid, obj);
-    if (c->n >= 2000 || !push_item(c, vid, obj)) {
+    if (c->n >= 2000 || (decides && O(r, vid) == NULL) || !push_item(c, vid, obj != NULL ? obj : Py_None)) {
         rec_refuse(r);
         return;
     }
@@ -75,16 +82,25 @@ take(rec *r, rec_consumer *c, kin_vid vid, PyObject *obj)
             return;
         vid = c->inputs[c->at];
     }
-    take_rule rule = c->row ? c->row->rule : TAKE_ONE;
     if (rule == TAKE_ONE)
         c->wants = false;
-    if (rule != TAKE_WHILE_TRUE && rule != TAKE_WHILE_FALSE)
+    if (!decides)
         return;
     int truth = rec_truth(r, vid);
     if (truth < 0)
         rec_refuse(r);
     else if (truth == (rule == TAKE_WHILE_FALSE))
         c->wants = false;
+}
+
+bool
+rec_take(rec *r, rec_consumer *c, kin_vid item)
+{
+    c->wants = true;
+    take(r, c, item, O(r, item));
+    bool more = c->wants && !r->refused;
+    c->wants = false;
+    return more;
 }
 
 static void
@@ -139,12 +155,12 @@ rec_leave_to_c(rec *r, rec_frame *f, PyObject *value)
     rec_consumer *c = base->consumer;
     if (c == NULL)
         rec_refuse(r);
+    else if (c->asked != 0)
+        rec_answer(r, c, c->gen == NULL || yielded ? result : 0, value);
     else if (c->gen == NULL)
         take_callback(r, c, result, value);
     else if (yielded) {
         take(r, c, result, value);
-        if (c->zip != 0)
-            rec_zip_went_on(r, c);
         if (c->row != NULL && c->row->came != NULL)
             c->row->came(r, c);
     } else {
@@ -234,8 +250,12 @@ rec_begin_consumer(rec *r, struct rec_gen *gen)
 bool
 rec_consume_for(rec *r, kin_vid it)
 {
-    if (VIRTUAL(r, it) != NULL && VIRTUAL(r, it)->kind == VIRTUAL_ZIP)
-        return rec_consume_zip(r, it);
+    if (VIRTUAL(r, it) != NULL && VIRTUAL(r, it)->kind == VIRTUAL_LAZY) {
+        rec_consumer *asking = rec_begin_asking(r, it);
+        if (asking != NULL)
+            rec_ask_first(r, asking);
+        return asking != NULL;
+    }
     rec_gen *gen = rec_usable_generator(r, it);
     int row = gen ? rec_iter_row(r, it) : -1;
     rec_consumer *c = gen ? rec_begin_consumer(r, gen) : NULL;
@@ -249,11 +269,14 @@ bool
 rec_consume_send(rec *r, kin_vid it)
 {
     rec_gen *gen = r->region != NULL ? rec_usable_generator(r, it) : NULL;
-    rec_consumer *c = gen != NULL && gen->state != GEN_DONE ? rec_begin_consumer(r, gen) : NULL;
+    bool lazy = r->region != NULL && VIRTUAL(r, it) != NULL && VIRTUAL(r, it)->kind == VIRTUAL_LAZY;
+    rec_consumer *c = lazy ? rec_begin_asking(r, it) : gen != NULL && gen->state != GEN_DONE ? rec_begin_consumer(r, gen) : NULL;
     if (c == NULL)
         return false;
     c->sends = true;
     c->sent = rec_peek(r, 0);
+    if (lazy)
+        rec_ask_first(r, c);
     return true;
 }
 
@@ -267,7 +290,7 @@ finish_for(rec *r, rec_consumer *c, rec_frame *f, uint32_t offset)
     if (c->ended)
         rec_drop(r, rec_dropped_at_end(f));
     if (!c->ended)
-        rec_push(r, c->zip != 0 ? rec_zip_item(r, c) : c->items[0]);
+        rec_push(r, c->items[0]);
     else if (c->sends)
         rec_push(r, c->returned);
     return true;
@@ -368,7 +391,8 @@ rec_end_consumer(rec *r)
 static bool
 finish_stop(rec *r, const rec_consumer *c, const rec_frame *f, uint32_t offset)
 {
-    if (!c->row->raises || !c->ended || c->gen == NULL || c->call.npos != 1 || offset == f->next || O(r, c->returned) != Py_None || !rec_region_is_of(r, f))
+    bool ended = c->asked != 0 || (c->gen != NULL && O(r, c->returned) == Py_None);
+    if (!c->row->raises || !c->ended || !ended || c->call.npos != 1 || offset == f->next || !rec_region_is_of(r, f))
         return false;
     r->raised_by_c = PyExc_StopIteration;
     return true;
@@ -394,7 +418,7 @@ rec_finish_consumer(rec *r, rec_frame *f, uint32_t offset)
     ok = ok && (c->lazy == 0 || c->ended);
     if (ok && c->lazy != 0)
         rec_lazy_used_up(r, c->lazy);
-    ok = ok && (base || (!rec_zip_writes(r, c) && (c->row == NULL || c->row->written == NULL)));
+    ok = ok && (base || c->row == NULL || c->row->written == NULL);
     if (!ok || r->refused || (base && !rec_region_repeatable(r))) {
         r->raised_by_c = NULL;
         rec_refuse(r);
@@ -409,8 +433,6 @@ rec_finish_consumer(rec *r, rec_frame *f, uint32_t offset)
         f->next = offset;
     if (base)
         rec_region_commit(r);
-    if (base && rec_zip_writes(r, c))
-        rec_zip_write(r, c);
     if (base && c->row != NULL && c->row->written != NULL)
         c->row->written(r, c);
     rec_free_consumer(f);

@@ -29,6 +29,17 @@ typedef struct {
     PyObject *held; /* alive until the end, as its death cannot be observed; else NULL */
 } rec_operand;
 
+/* An iterator that was asked for an item and asks others, or calls its function, for it (ask.c). */
+typedef struct {
+    kin_vid whom;
+    kin_vid items[8]; /* what its sources have given */
+    uint32_t n;
+    bool called;
+    long left;        /* islice: how many it passes over */
+} rec_ask;
+
+enum { MOST_SOURCES = sizeof ((rec_ask *)0)->items / sizeof(kin_vid) };
+
 typedef struct rec_consumer {
     const consumer_row *row; /* NULL: a step of a for loop, a send */
     rec_gen *gen;     /* what is resumed for items; NULL: `callback` is called for them */
@@ -56,7 +67,14 @@ typedef struct rec_consumer {
     bool select;             /* filter: the inputs with a true answer are the items */
     bool fold;               /* reduce: the last result is the first argument */
     bool reverse;
-    kin_vid zip;             /* a for loop over a zip or enumerate object: 0, or the object; `next` is the source that is asked */
+    /* asking (ask.c) */
+    kin_vid asked;           /* 0, or the iterator whose items it takes */
+    KIN_VEC(rec_ask) asks;   /* who waits for an answer, the last one first */
+    enum { SAID_NOTHING, SAID_ITEM, SAID_END } said;
+    kin_vid answer;
+    KIN_VEC(PyObject *) kept;
+    uint32_t nasked;
+    bool in_rule;            /* nothing of the instruction has run yet */
     int before, after;       /* unpacking: names before and after a starred one; after < 0: none is starred */
 } rec_consumer;
 
@@ -65,13 +83,14 @@ void rec_next_callback(rec *r, rec_consumer *c);
 void rec_consume_as(rec *r, rec_consumer *c, const rec_args *a);
 bool rec_is_reduce(PyObject *callee); /* functools.reduce */
 bool rec_find_callback(rec *r, kin_vid callback, kin_vid *func, kin_vid *self);
+bool rec_call_back(rec *r, kin_vid callback, const kin_vid *inputs, uint32_t n); /* such a callback is what comes next */
 rec_consumer *rec_begin_callbacks(rec *r, const consumer_row *row, kin_vid callback, kin_vid *inputs, uint32_t n, uint32_t width);
 bool rec_known_elements(rec *r, kin_vid vid, kin_vid **items, uint32_t *n); /* of an iterable that C code uses up */
 
 /* ---- lazy.c ---- */
 bool rec_make_lazy(rec *r, const rec_args *a);
-bool rec_make_accumulate(rec *r, const rec_args *a);
 bool rec_consume_lazy(rec *r, const rec_args *a);
+bool rec_consume_asked(rec *r, const rec_args *a);
 
 bool rec_lazy_items(rec *r, kin_vid lazy, kin_vid **items, uint32_t *n, bool *shared); /* of a map that applies a C function; shared: it is to be used up */
 
@@ -82,6 +101,7 @@ bool rec_consume_drained(rec *r, const rec_args *a);
 void rec_refuse_unpacking(rec *r, const rec_consumer *c); /* ends the recording */
 rec_consumer *rec_begin_consumer(rec *r, rec_gen *gen);
 void rec_take_item(rec *r, rec_consumer *c, kin_vid item);
+bool rec_take(rec *r, rec_consumer *c, kin_vid item); /* ... is used as the instruction does. Does it want more? */
 void rec_aim(rec *r, rec_consumer *c, int before, int after); /* what the items are for */
 
 /* ---- consume_rows.c ---- */
@@ -95,10 +115,10 @@ bool rec_hand_over(rec *r, const rec_consumer *c, const kin_vid *items, uint32_t
 void rec_go_on_to_call(rec *r, rec_consumer *c, const kin_vid *items, uint32_t count);
 void rec_refuse_starred(rec *r, const rec_consumer *c);
 
-/* ---- zip.c ---- */
-void rec_zip_went_on(rec *r, rec_consumer *c);
-kin_vid rec_zip_item(rec *r, rec_consumer *c);
-bool rec_zip_writes(rec *r, const rec_consumer *c); /* is there something of its own to put down? */
-void rec_zip_write(rec *r, rec_consumer *c);
+/* ---- ask.c ---- */
+bool rec_can_ask(PyTypeObject *tp);                 /* is it a class of iterators that are followed? */
+rec_consumer *rec_begin_asking(rec *r, kin_vid whom); /* NULL: it is not known whom that asks */
+void rec_ask_first(rec *r, rec_consumer *c);        /* the consumer is complete */
+void rec_answer(rec *r, rec_consumer *c, kin_vid item, PyObject *obj); /* the frame that was waited for has given the item; 0: a generator has ended */
 
 #endif

@@ -53,7 +53,7 @@ static bool
 finish_extreme(rec *r, rec_consumer *c)
 {
     for (uint32_t i = 0; c->call.npos == 1 && i < c->n; i++)
-        if (O(r, c->items[i]) == NULL && c->held != NULL)
+        if (O(r, c->items[i]) == NULL && c->held != NULL && c->asked == 0)
             r->info.at[c->items[i]].obj = c->held[i];
     kin_vid best = c->call.npos == 1 ? rec_choose(r, c->call.callee, c->items, c->n) : 0;
     if (best == 0)
@@ -280,7 +280,7 @@ rec_consumer_row(PyObject *callee)
 bool
 rec_consume_call(rec *r, const rec_args *a)
 {
-    if (rec_zip_call(r, a) || rec_consume_drained(r, a) || rec_consume_callbacks(r, a) || rec_consume_iterables(r, a))
+    if (rec_make_lazy(r, a) || rec_consume_drained(r, a) || rec_consume_callbacks(r, a) || rec_consume_iterables(r, a))
         return true;
     if (a->nkw != 0 || a->npos == 0 || a->npos > 2)
         return false;

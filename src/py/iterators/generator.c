@@ -132,23 +132,38 @@ rec_generator_call(rec *r, const rec_args *a)
     return true;
 }
 
-/* The generator that C code gets from an object whose __iter__ is a generator function, and keeps to itself. Objects with a length would be
- * asked for that, too. 0: it is no such object. */
-kin_vid
-rec_hidden_generator(rec *r, kin_vid vid)
+/* The __iter__ of an object, where that is a generator function. Objects with a length would be asked for that, too. NULL: it is no such object. */
+static PyObject *
+hidden_function(rec *r, kin_vid vid)
 {
-    PyObject *obj = vid ? O(r, vid) : NULL, *const asked[] = {REC_STR("__len__"), REC_STR("__length_hint__")};
+    PyObject *obj = vid ? O(r, vid) : NULL;
     PyTypeObject *tp = obj != NULL ? Py_TYPE(obj) : NULL;
     if (tp == NULL || !(tp->tp_flags & Py_TPFLAGS_HEAPTYPE) || (VIRTUAL(r, vid) != NULL && VIRTUAL(r, vid)->kind != VIRTUAL_OBJECT) ||
         kin_is_tensor(obj))
-        return 0;
+        return NULL;
     PyObject *func = _PyType_Lookup(tp, REC_STR("__iter__"));
-    if (func == NULL || !PyFunction_Check(func) || !is_generator_function(func) || _PyType_Lookup(tp, asked[0]) != NULL ||
-        _PyType_Lookup(tp, asked[1]) != NULL)
+    bool ours = func != NULL && PyFunction_Check(func) && is_generator_function(func) && _PyType_Lookup(tp, REC_STR("__len__")) == NULL &&
+                _PyType_Lookup(tp, REC_STR("__length_hint__")) == NULL;
+    return ours ? func : NULL;
+}
+
+bool
+rec_has_hidden_generator(rec *r, kin_vid vid)
+{
+    return hidden_function(r, vid) != NULL;
+}
+
+/* The generator that C code gets from such an object, and keeps to itself. 0: it is none. */
+kin_vid
+rec_hidden_generator(rec *r, kin_vid vid)
+{
+    PyObject *func = hidden_function(r, vid);
+    if (func == NULL)
         return 0;
+    PyTypeObject *tp = Py_TYPE(O(r, vid));
     rec_need_attrs(r, vid);
-    rec_lookup(r, tp, asked[0]);
-    rec_lookup(r, tp, asked[1]);
+    rec_lookup(r, tp, REC_STR("__len__"));
+    rec_lookup(r, tp, REC_STR("__length_hint__"));
     rec_lookup(r, tp, REC_STR("__iter__"));
     kin_vid gen = new_generator(r, &(rec_args){.callee = rec_found(r, tp, REC_STR("__iter__"), func), .args = &vid, .npos = 1});
     if (gen != 0)

@@ -77,18 +77,16 @@ rec_op_for_iter(rec *r)
 {
     rec_frame *f = r->top;
     kin_vid it = rec_peek(r, 0);
-    rec_virtual *virtual = VIRTUAL(r, it);
+    kin_vid item;
     if (rec_consume_for(r, it))
         return;
-    if (virtual != NULL && virtual->kind == VIRTUAL_ITER && virtual->known) {
-        if (virtual->pos >= virtual->n) {
+    if (rec_is_known_iter(r, it) && rec_next_item(r, it, &item)) {
+        if (item == 0) {
             rec_drop(r, rec_dropped_at_end(f));
             f->next = f->jump;
             f->jump = UINT32_MAX;
             return;
         }
-        kin_vid item = virtual->items[virtual->pos++];
-        rec_step(r, KIN_STEP_NEXT, KIN_STEP_MUTATES, &it, 1);
         f->jump = UINT32_MAX;
         if (O(r, item) != NULL)
             rec_push(r, item);
@@ -114,14 +112,12 @@ rec_op_send(rec *r)
 {
     rec_frame *f = r->top;
     kin_vid it = rec_peek(r, 1);
-    rec_virtual *virtual = VIRTUAL(r, it);
+    kin_vid item;
     if (O(r, rec_peek(r, 0)) != Py_None || r->region == NULL) {
         rec_stop(r, "a value is sent into a generator");
-    } else if (virtual != NULL && virtual->kind == VIRTUAL_ITER && virtual->known) {
-        bool ended = virtual->pos >= virtual->n;
-        kin_vid item = ended ? rec_const(r, Py_None) : virtual->items[virtual->pos++];
-        if (!ended)
-            rec_step(r, KIN_STEP_NEXT, KIN_STEP_MUTATES, &it, 1);
+    } else if (rec_is_known_iter(r, it) && rec_next_item(r, it, &item)) {
+        bool ended = item == 0;
+        item = ended ? rec_const(r, Py_None) : item;
         rec_drop(r, ended ? 1 + rec_dropped_at_end(f) : 1);
         if (ended)
             f->next = f->jump;

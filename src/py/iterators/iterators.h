@@ -33,6 +33,7 @@ bool rec_consume_missing(rec *r); /* d[key] of a defaultdict made here, whose fa
 void rec_free_generators(rec *r);
 rec_gen *rec_usable_generator(rec *r, kin_vid vid); /* one that the recorder may resume, or NULL */
 kin_vid rec_hidden_generator(rec *r, kin_vid vid);
+bool rec_has_hidden_generator(rec *r, kin_vid vid); /* would there be one? */
 void rec_generator_write(rec *r, rec_gen *gen);     /* its state, as a step */
 void rec_generator_detach(rec *r, rec_frame *f, bool yielded);
 
@@ -55,7 +56,7 @@ bool rec_unpack_iterator(rec *r, kin_vid it, int before, int after);    /* the i
 void rec_finish_iter(rec *r, rec_frame *f, bool exhausted, PyObject *const *stack);
 
 /* ---- lazy.c ---- */
-bool rec_consume_unpack_lazy(rec *r, kin_vid lazy, int before, int after); /* of a map or filter */
+bool rec_consume_unpack_lazy(rec *r, kin_vid lazy, int before, int after); /* of a map, filter, zip ... */
 void rec_lazy_used_up(rec *r, kin_vid lazy);
 bool rec_lazy_for_real(rec *r, kin_vid lazy, kin_vid **items, uint32_t *n); /* a map that a step is to use up, whoever has it */
 
@@ -64,9 +65,5 @@ void rec_star_call_step(rec *r);                                /* the instructi
 void rec_extend_step(rec *r);
 void rec_op_list_extend(rec *r);
 void rec_op_call_spread(rec *r);
-
-/* ---- zip.c ---- */
-bool rec_zip_call(rec *r, const rec_args *a);
-bool rec_consume_zip(rec *r, kin_vid zip);
 
 #endif

@@ -1,5 +1,5 @@
-/* map, filter, starmap and accumulate objects that a consumer exhausts at once (consume.c), with functions that can be inlined or applied.
- * An object that is also held elsewhere is only consumed as a whole, so that no exit finds it half used (USE_UP).
+/* map, filter, zip, islice ... objects over what the recording knows: how they are made, and those with a function over known items that a consumer
+ * exhausts at once (consume.c). An object that is also held elsewhere is then consumed as a whole (USE_UP). All others are asked item by item (ask.c).
  */
 #include "py/compat/heap.h"
 #include "py/compat/imports.h"
@@ -48,7 +48,7 @@ accumulate_inputs(rec *r, const rec_virtual *f, uint32_t *n)
 {
     kin_vid *items = NULL, start = f->n > 3 ? f->items[3] : 0, *inputs = NULL;
     uint32_t count, more = start != 0;
-    if (rec_known_elements(r, f->items[2], &items, &count) && count + more > 0 && (inputs = malloc((count + 1) * sizeof *inputs)) != NULL) {
+    if (rec_known_elements(r, f->items[LAZY_SOURCES], &items, &count) && count + more > 0 && (inputs = malloc((count + 1) * sizeof *inputs)) != NULL) {
         inputs[0] = start;
         memcpy(inputs + more, items, count * sizeof *items);
     }
@@ -93,13 +93,13 @@ lazy_inputs(rec *r, kin_vid lazy, uint32_t *n, uint32_t *width)
 {
     rec_virtual *f = VIRTUAL(r, lazy);
     if (r->info.at[lazy].type == starmap_class())
-        return starmap_inputs(r, f->items[2], n, width);
+        return starmap_inputs(r, f->items[LAZY_SOURCES], n, width);
     if (r->info.at[lazy].type == accumulate_class()) {
         *width = 1;
         return accumulate_inputs(r, f, n);
     }
-    *width = f->n - 2;
-    return zip_inputs(r, f->items + 2, *width, n);
+    *width = f->n - LAZY_SOURCES;
+    return zip_inputs(r, f->items + LAZY_SOURCES, *width, n);
 }
 
 /* A C function, or the None of a filter. */
@@ -120,55 +120,132 @@ hold_view(rec *r, kin_vid vid)
     r->info.at[vid].held = true;
 }
 
-/* A tensor is taken apart when the map object is made, as iter() of it does: it goes over the rows from then on. */
-static bool
-take_iterable(rec *r, kin_vid *iterable)
+/* -- making one --------------------------------------------------------------------------------------------------------- */
+
+/* Which operands of the call are the function and the sources. Without `always`, calls whose sources are containers alone are left to
+ * the models of builtins and itertools, which know all items at once. */
+typedef struct {
+    const char *module, *name;
+    bool first, always, late; /* first: the function comes first. late: it takes iter() of a source only when it gets there */
+    uint32_t least, most;     /* positional operands */
+} lazy_row;
+
+static const lazy_row rows[] = {
+    {"builtins", "zip", false, false, false, 1, MOST_SOURCES}, {"builtins", "enumerate", false, false, false, 1, 2},
+    {"builtins", "map", true, true, false, 2, 5}, {"builtins", "filter", true, true, false, 2, 2},
+    {"itertools", "filterfalse", true, true, false, 2, 2}, {"itertools", "starmap", true, true, false, 2, 2},
+    {"itertools", "takewhile", true, true, false, 2, 2}, {"itertools", "dropwhile", true, true, false, 2, 2},
+    {"itertools", "chain", false, false, true, 1, MOST_SOURCES}, {"itertools", "islice", false, false, false, 2, 4},
+    {"itertools", "accumulate", false, true, false, 1, 2}};
+enum { ROWS = sizeof rows / sizeof *rows };
+
+static const lazy_row *
+find_row(PyObject *cls)
 {
-    kin_vid *items = NULL;
-    uint32_t n;
-    if (rec_is_step_tuple(r, *iterable))
-        return true;
-    PyObject *obj = O(r, *iterable);
-    hold_view(r, *iterable);
-    bool tensor = obj != NULL && VIRTUAL(r, *iterable) == NULL && kin_is_tensor(obj);
-    bool known = tensor ? rec_iterated(r, iterable, &items, &n) : rec_known_elements(r, *iterable, &items, &n);
-    if (known && tensor)
-        rec_make_virtual(r, *iterable, VIRTUAL_TUPLE, items, n, true);
-    free(items);
-    return known;
+    static PyObject *kept[ROWS];
+    for (size_t i = 0; cls != NULL && PyType_Check(cls) && i < ROWS; i++)
+        if (kin_import_once(&kept[i], rows[i].module, rows[i].name) == cls)
+            return rec_can_ask((PyTypeObject *)cls) ? &rows[i] : NULL;
+    return NULL;
 }
 
-/* map(f, xs), filter(f, xs): an iterator that has not begun. Its items are what it was made of. */
-bool
-rec_make_lazy(rec *r, const rec_args *a)
+static bool
+is_row(const lazy_row *row, const char *name)
 {
-    PyObject *cls = O(r, a->callee);
-    kin_vid func, self, all[6];
-    uint32_t start = r->t->steps.len;
-    bool star = cls != NULL && cls == (PyObject *)starmap_class();
-    if ((cls != (PyObject *)&PyMap_Type && cls != (PyObject *)&PyFilter_Type && !star) || a->nkw != 0 || a->npos < 2 || a->npos > 5 ||
-        ((star || cls == (PyObject *)&PyFilter_Type) && a->npos != 2) || (!rec_find_callback(r, a->args[0], &func, &self) && !applies(r, cls, a->args[0])))
+    return strcmp(row->name, name) == 0;
+}
+
+/* Must it be asked for each of its items? Of a container, or an iterator that only the new object will have, the items are known now. */
+static bool
+has_to_be_asked(rec *r, kin_vid vid)
+{
+    const rec_virtual *f = VIRTUAL(r, vid);
+    if (f == NULL)
         return false;
-    all[0] = a->callee;
-    memcpy(all + 1, a->args, a->npos * sizeof *a->args);
-    for (uint32_t i = 1; i < a->npos; i++)
-        if (!take_iterable(r, &all[i + 1])) {
-            rec_truncate(r, start);
-            r->skip_expected = false;
+    if (f->kind == VIRTUAL_ITER)
+        return f->endless != ENDS || (!f->given && O(r, vid) != NULL && Py_REFCNT(O(r, vid)) != 1);
+    return f->kind == VIRTUAL_GENERATOR || f->kind == VIRTUAL_LAZY;
+}
+
+/* The class's iter() of a container: an iterator that only the new object has. */
+static kin_vid
+hidden_iterator(rec *r, kin_vid arg)
+{
+    kin_vid *items = NULL;
+    uint32_t n = 0;
+    bool ok = O(r, arg) == NULL ? rec_items_of(r, arg, &items, &n) : rec_iterated(r, &arg, &items, &n);
+    if (!ok)
+        return 0;
+    kin_vid it = rec_step_out(r, KIN_STEP_ITER, KIN_STEP_PURE, &arg, 1);
+    rec_virtual *f = rec_make_virtual(r, it, VIRTUAL_ITER, items, n, true);
+    free(items);
+    if (f != NULL) {
+        f->of = VIRTUAL(r, arg) && VIRTUAL(r, arg)->kind == VIRTUAL_VIEW ? VIRTUAL(r, arg)->items[0] : arg;
+        f->given = true;
+        if (kin_vec_push(&r->iters, it) != KIN_OK)
+            r->status = KIN_NOMEM;
+    }
+    return it;
+}
+
+/* What goes into the new object for an operand that it iterates over. 0: not known. */
+static kin_vid
+source_of(rec *r, const lazy_row *row, kin_vid arg)
+{
+    const rec_virtual *f = VIRTUAL(r, arg);
+    PyObject *obj = O(r, arg);
+    if (f != NULL && f->kind == VIRTUAL_GENERATOR)
+        return rec_usable_generator(r, arg) != NULL ? arg : 0;
+    if (f != NULL && (f->kind == VIRTUAL_ITER || f->kind == VIRTUAL_LAZY))
+        return f->known && !f->escaped ? arg : 0;
+    if (rec_is_step_tuple(r, arg)) /* its items are asked for when they are wanted */
+        return row->always ? arg : 0;
+    kin_vid hidden = rec_hidden_generator(r, arg);
+    if (hidden != 0)
+        return hidden;
+    if (obj == NULL || (row->late && !PyList_CheckExact(obj) && !PyTuple_CheckExact(obj)) || (!row->always && kin_is_tensor(obj)))
+        return 0;
+    hold_view(r, arg);
+    return hidden_iterator(r, arg);
+}
+
+/* The operands behind the source: enumerate's start, islice's numbers; out: `n` of them. False: not constants that are allowed. */
+static bool
+numbers_of(rec *r, const lazy_row *row, const rec_args *a, kin_vid *out, uint32_t *n)
+{
+    kin_vid none = rec_const(r, Py_None), given[4] = {none, none, none, none};
+    uint32_t count = a->npos + a->nkw - 1;
+    memcpy(given, a->args + 1, count * sizeof *given);
+    for (uint32_t i = 0; i < count; i++) {
+        PyObject *obj = O(r, given[i]);
+        if ((obj != Py_None && !PyLong_CheckExact(obj)) || (given[i] = rec_need_const(r, given[i])) == 0)
             return false;
-        }
-    kin_vid out = rec_step_out(r, KIN_STEP_CALL, KIN_STEP_PURE, all, a->npos + 1);
-    rec_make_virtual(r, out, VIRTUAL_OTHER, all, a->npos + 1, true);
-    r->info.at[out].type = (PyTypeObject *)cls;
-    rec_drop(r, a->ndrop);
-    rec_await_result(r, out, r->t->vals.at[out].step);
-    return true;
+        long number = obj == Py_None ? 0 : PyLong_AsLong(obj);
+        PyErr_Clear();
+        if (number < 0 || number > 1000000 || (obj == Py_None && is_row(row, "enumerate")))
+            return false;
+    }
+    if (is_row(row, "enumerate")) {
+        *n = 0;
+        return true;
+    }
+    PyObject *one = PyLong_FromLong(1), *zero = PyLong_FromLong(0);
+    kin_vid start = count > 1 ? given[0] : none, step = given[2];
+    *n = 3;
+    out[0] = O(r, start) == Py_None ? rec_const(r, zero) : start;
+    out[1] = given[count > 1];
+    out[2] = O(r, step) == Py_None ? rec_const(r, one) : step;
+    bool ok = PyObject_IsTrue(O(r, out[2])) == 1;
+    Py_XDECREF(one);
+    Py_XDECREF(zero);
+    return ok;
 }
 
 /* The function and the start that accumulate() is called with; 0: none is given, or None, which says the same. */
 static bool
 accumulate_operands(rec *r, const rec_args *a, kin_vid *func, kin_vid *start)
 {
+    static PyObject *add;
     *func = a->npos == 2 ? a->args[1] : 0;
     *start = 0;
     for (uint32_t i = 0; i < a->nkw; i++) {
@@ -188,38 +265,74 @@ accumulate_operands(rec *r, const rec_args *a, kin_vid *func, kin_vid *start)
             return false;
         *both[i] = 0;
     }
-    return *start == 0 || O(r, *start) != NULL;
+    if (*func == 0 && kin_import_once(&add, "_operator", "add") != NULL)
+        *func = rec_const(r, add);
+    return *func != 0 && (*start == 0 || O(r, *start) != NULL);
 }
 
-/* accumulate(xs), accumulate(xs, f, initial=a) */
-bool
-rec_make_accumulate(rec *r, const rec_args *a)
+/* items: from LAZY_CALLBACK on, the function and the operands behind the sources, whose places are left out. */
+static bool
+read_operands(rec *r, const lazy_row *row, const rec_args *a, kin_vid *callback, kin_vid *more, uint32_t *nmore)
 {
-    static PyObject *add;
-    kin_vid func, self, start, all[4] = {a->callee}, step[4] = {a->callee}, *items = NULL;
-    uint32_t n;
-    if (O(r, a->callee) != (PyObject *)accumulate_class() || O(r, a->callee) == NULL || a->npos < 1 || a->npos > 2 || a->npos + a->nkw > 3 ||
-        !accumulate_operands(r, a, &all[1], &start))
+    kin_vid func, self;
+    bool start = is_row(row, "enumerate") && a->nkw == 1 && a->npos == 1 && PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(a->kwnames, 0), "start") == 0;
+    bool folds = is_row(row, "accumulate");
+    *callback = 0;
+    *nmore = 0;
+    if (a->npos < row->least || a->npos > row->most || (a->nkw != 0 && !start && !(folds && a->nkw <= 2)))
         return false;
-    kin_import_once(&add, "_operator", "add");
-    if (all[1] == 0 && add != NULL)
-        all[1] = rec_const(r, add);
-    all[2] = a->args[0];
-    all[3] = start;
-    if (all[1] == 0 || (!rec_find_callback(r, all[1], &func, &self) && !rec_can_apply(r, all[1])) || !rec_known_elements(r, a->args[0], &items, &n))
+    if (is_row(row, "islice") || is_row(row, "enumerate"))
+        return numbers_of(r, row, a, more, nmore);
+    if (row->first)
+        *callback = a->args[0];
+    else if (!folds)
+        return true;
+    else if (!accumulate_operands(r, a, callback, more))
         return false;
-    free(items);
-    hold_view(r, a->args[0]);
-    memcpy(step + 1, a->args, (a->npos + a->nkw) * sizeof *a->args);
+    *nmore = folds && *more != 0;
+    return rec_find_callback(r, *callback, &func, &self) || applies(r, O(r, a->callee), *callback);
+}
+
+/* map(f, xs), zip(xs, ys) ...: an iterator that has not begun. */
+bool
+rec_make_lazy(rec *r, const rec_args *a)
+{
+    const lazy_row *row = a->npos > 0 && a->npos + a->nkw <= MOST_SOURCES ? find_row(O(r, a->callee)) : NULL;
+    kin_vid step[MOST_SOURCES + 1], items[LAZY_SOURCES + MOST_SOURCES + 3] = {a->callee}, more[3] = {0};
+    uint32_t start = r->t->steps.len, n = LAZY_SOURCES, nmore;
+    if (row == NULL)
+        return false;
+    uint32_t first = row->first, last = row->most > 2 && !is_row(row, "islice") ? a->npos : first + 1;
+    bool asked = row->always;
+    for (uint32_t i = first; i < last; i++)
+        asked = asked || has_to_be_asked(r, a->args[i]) || rec_has_hidden_generator(r, a->args[i]);
+    if (!asked || !read_operands(r, row, a, &items[LAZY_CALLBACK], more, &nmore))
+        return false;
+    step[0] = a->callee;
+    memcpy(step + 1, a->args, (a->npos + a->nkw) * sizeof *step);
+    for (uint32_t i = first; i < last; i++) {
+        kin_vid source = source_of(r, row, a->args[i]);
+        if (source == 0) {
+            rec_truncate(r, start);
+            r->skip_expected = false;
+            return false;
+        }
+        step[i + 1] = items[n++] = source;
+    }
+    memcpy(items + n, more, nmore * sizeof *more);
     kin_vid out = rec_step_out(r, KIN_STEP_CALL, KIN_STEP_PURE, step, a->npos + a->nkw + 1);
     kin_ref ref = a->nkw ? rec_ref(r, a->kwnames) : 0;
     r->t->steps.at[r->t->vals.at[out].step].ref = ref;
-    rec_make_virtual(r, out, VIRTUAL_OTHER, all, start ? 4 : 3, true);
-    r->info.at[out].type = accumulate_class();
+    rec_virtual *f = rec_make_virtual(r, out, VIRTUAL_LAZY, items, n + nmore, true);
+    if (f != NULL && is_row(row, "enumerate") && a->npos + a->nkw == 2)
+        f->pos = (uint32_t)PyLong_AsLong(O(r, a->args[1]));
+    r->info.at[out].type = (PyTypeObject *)O(r, a->callee);
     rec_drop(r, a->ndrop);
     rec_await_result(r, out, r->t->vals.at[out].step);
     return true;
 }
+
+/* -- using all of it at once ----------------------------------------------------------------------------------------------- */
 
 /* The class of a map or filter object that has not begun; NULL: it is none, or not known. */
 static PyTypeObject *
@@ -227,13 +340,13 @@ lazy_class(rec *r, kin_vid lazy)
 {
     rec_virtual *f = lazy ? VIRTUAL(r, lazy) : NULL;
     kin_vid func, self;
-    if (f == NULL || f->kind != VIRTUAL_OTHER || !f->known || f->escaped || O(r, lazy) == NULL)
+    if (f == NULL || f->kind != VIRTUAL_LAZY || !f->known || f->escaped || O(r, lazy) == NULL)
         return NULL;
     PyTypeObject *tp = r->info.at[lazy].type;
     bool is_lazy = tp == &PyMap_Type || tp == &PyFilter_Type || (tp != NULL && tp == starmap_class());
     if (tp != NULL && tp == accumulate_class()) /* of one that has a name nobody could tell how far it got */
-        is_lazy = Py_REFCNT(O(r, lazy)) == 1;
-    return is_lazy && (rec_find_callback(r, f->items[1], &func, &self) || applies(r, (PyObject *)tp, f->items[1]))
+        is_lazy = Py_REFCNT(O(r, lazy)) == 1 && f->pos == 0;
+    return is_lazy && (rec_find_callback(r, f->items[LAZY_CALLBACK], &func, &self) || applies(r, (PyObject *)tp, f->items[LAZY_CALLBACK]))
                ? tp
                : NULL;
 }
@@ -261,7 +374,7 @@ begin_lazy(rec *r, const consumer_row *row, kin_vid lazy)
     rec_virtual *f = VIRTUAL(r, lazy);
     uint32_t n, width;
     bool select = r->info.at[lazy].type == &PyFilter_Type;
-    kin_vid callback = f->items[1], *inputs = lazy_inputs(r, lazy, &n, &width);
+    kin_vid callback = f->items[LAZY_CALLBACK], *inputs = lazy_inputs(r, lazy, &n, &width);
     rec_consumer *c = inputs ? rec_begin_callbacks(r, row, callback, inputs, n, width) : NULL;
     if (c != NULL) {
         c->source = lazy;
@@ -311,16 +424,16 @@ applied_items(rec *r, kin_vid lazy, kin_vid **items, uint32_t *n)
     rec_virtual *f = VIRTUAL(r, lazy);
     uint32_t width, total, start = r->t->steps.len;
     kin_vid *inputs = lazy_inputs(r, lazy, &total, &width);
-    bool none = O(r, f->items[1]) == Py_None;
+    bool none = O(r, f->items[LAZY_CALLBACK]) == Py_None;
     *n = inputs != NULL ? total / width : 0;
     *items = inputs != NULL ? malloc((*n + 1) * sizeof **items) : NULL;
     bool ok = *items != NULL;
     if (ok && none)
         memcpy(*items, inputs, *n * sizeof **items);
     else if (ok && r->info.at[lazy].type == accumulate_class())
-        ok = apply_in_turn(r, f->items[1], inputs, *n, *items);
+        ok = apply_in_turn(r, f->items[LAZY_CALLBACK], inputs, *n, *items);
     else if (ok)
-        ok = rec_apply_each(r, f->items[1], inputs, *n, width, *items);
+        ok = rec_apply_each(r, f->items[LAZY_CALLBACK], inputs, *n, width, *items);
     if (ok && r->info.at[lazy].type == &PyFilter_Type && !select_items(r, inputs, *items, n)) {
         rec_truncate(r, start);
         ok = false;
@@ -339,8 +452,8 @@ rec_lazy_for_real(rec *r, kin_vid lazy, kin_vid **items, uint32_t *n)
     uint32_t start = r->t->steps.len;
     kin_vid func, self;
     *items = NULL;
-    if (f == NULL || f->kind != VIRTUAL_OTHER || !f->known || f->escaped || r->region != NULL || r->info.at[lazy].type != &PyMap_Type ||
-        rec_find_callback(r, f->items[1], &func, &self) || !applied_items(r, lazy, items, n))
+    if (f == NULL || f->kind != VIRTUAL_LAZY || !f->known || f->escaped || r->region != NULL || r->info.at[lazy].type != &PyMap_Type ||
+        rec_find_callback(r, f->items[LAZY_CALLBACK], &func, &self) || !applied_items(r, lazy, items, n))
         return false;
     rec_truncate(r, start);
     for (uint32_t i = 0; i < *n; i++)
@@ -360,7 +473,7 @@ rec_lazy_items(rec *r, kin_vid lazy, kin_vid **items, uint32_t *n, bool *shared)
     if (lazy_class(r, lazy) == NULL)
         return false;
     *shared = is_shared(r, lazy);
-    return !rec_find_callback(r, VIRTUAL(r, lazy)->items[1], &func, &self) &&
+    return !rec_find_callback(r, VIRTUAL(r, lazy)->items[LAZY_CALLBACK], &func, &self) &&
            applied_items(r, lazy, items, n);
 }
 
@@ -392,7 +505,7 @@ rec_consume_lazy(rec *r, const rec_args *a)
     if (row == NULL || row->rule == TAKE_ONE || (a->npos == 2) != rec_consumes_second(row))
         return false;
     kin_vid func, self;
-    if (!rec_find_callback(r, VIRTUAL(r, lazy)->items[1], &func, &self))
+    if (!rec_find_callback(r, VIRTUAL(r, lazy)->items[LAZY_CALLBACK], &func, &self))
         return consume_applied(r, row, a, lazy);
     rec_consumer *c = begin_lazy(r, row, lazy);
     if (c == NULL)
@@ -400,6 +513,34 @@ rec_consume_lazy(rec *r, const rec_args *a)
     rec_consume_as(r, c, a);
     rec_next_callback(r, c);
     return true;
+}
+
+/* list(zip(generator, xs)), next(it), a, b = islice(it, 2): as much as the instruction wants, item by item. */
+static bool
+consume_asked(rec *r, const consumer_row *row, const rec_args *a, kin_vid source)
+{
+    rec_consumer *c = rec_begin_asking(r, source);
+    if (c == NULL)
+        return false;
+    c->row = row;
+    c->source = source;
+    rec_consume_as(r, c, a);
+    rec_ask_first(r, c);
+    return true;
+}
+
+bool
+rec_consume_asked(rec *r, const rec_args *a)
+{
+    const consumer_row *row = a->npos && a->npos <= 2 && a->nkw == 0 ? rec_consumer_row(O(r, a->callee)) : NULL;
+    uint32_t at = row != NULL && rec_consumes_second(row) ? 1 : 0;
+    bool more = a->npos == 2 && at == 0; /* sum's start, next's default */
+    if (row == NULL || at >= a->npos || (more && strcmp(row->name, "sum") != 0 && row->rule != TAKE_ONE) || !has_to_be_asked(r, a->args[at]) ||
+        VIRTUAL(r, a->args[at])->kind == VIRTUAL_GENERATOR || (row->rule == TAKE_ONE && VIRTUAL(r, a->args[at])->kind == VIRTUAL_ITER))
+        return false;
+    if (more && row->rule != TAKE_ONE && kin_is_tensor(O(r, a->args[1])))
+        return false;
+    return consume_asked(r, row, a, a->args[at]);
 }
 
 /* a, b = map(f, xs) */
@@ -449,16 +590,33 @@ unpack_applied(rec *r, kin_vid lazy, int before, int after)
     return ok;
 }
 
+static const consumer_row unpack_asked_row = {"", TAKE_ALL, finish_unpack_lazy, NULL, NULL, rec_refuse_unpacking};
+
+static bool
+unpack_asked(rec *r, kin_vid lazy, int before, int after)
+{
+    bool asked = lazy != 0 && VIRTUAL(r, lazy) != NULL && VIRTUAL(r, lazy)->kind == VIRTUAL_LAZY;
+    rec_consumer *c = asked ? rec_begin_asking(r, lazy) : NULL;
+    if (c == NULL)
+        return false;
+    c->row = &unpack_asked_row;
+    c->source = lazy;
+    rec_aim(r, c, before, after);
+    rec_ask_first(r, c);
+    rec_settle(r);
+    return true;
+}
+
 bool
 rec_consume_unpack_lazy(rec *r, kin_vid lazy, int before, int after)
 {
     kin_vid func, self;
     bool known = lazy_class(r, lazy) != NULL;
-    if (known && !rec_find_callback(r, VIRTUAL(r, lazy)->items[1], &func, &self))
+    if (known && !rec_find_callback(r, VIRTUAL(r, lazy)->items[LAZY_CALLBACK], &func, &self))
         return unpack_applied(r, lazy, before, after);
     rec_consumer *c = known ? begin_lazy(r, &unpack_lazy_row, lazy) : NULL;
     if (c == NULL)
-        return false;
+        return unpack_asked(r, lazy, before, after);
     rec_aim(r, c, before, after);
     if (c->ninputs == 0 && before == INTO_CALL)
         rec_refuse(r);

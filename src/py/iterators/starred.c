@@ -111,7 +111,7 @@ static bool
 use_up(rec *r, kin_vid vid, int into, const rec_args *call)
 {
     if (VIRTUAL(r, vid) != NULL && VIRTUAL(r, vid)->kind != VIRTUAL_GENERATOR && VIRTUAL(r, vid)->kind != VIRTUAL_OBJECT &&
-        VIRTUAL(r, vid)->kind != VIRTUAL_OTHER)
+        VIRTUAL(r, vid)->kind != VIRTUAL_LAZY)
         return false;
     r->star = call;
     bool done = rec_consume_unpack(r, vid, into, -1) || rec_consume_unpacking(r, vid, into, -1) || rec_consume_unpack_lazy(r, vid, into, -1);

@@ -101,13 +101,11 @@ model_iter(rec *r, const rec_args *a)
 static bool
 model_next(rec *r, const rec_args *a)
 {
-    rec_virtual *f = a->npos ? VIRTUAL(r, a->args[0]) : NULL;
-    if (f == NULL || f->kind != VIRTUAL_ITER || !f->known)
+    kin_vid item;
+    if (a->npos == 0 || !rec_is_known_iter(r, a->args[0]) || !rec_next_item(r, a->args[0], &item))
         return false;
-    if (f->pos >= f->n)
+    if (item == 0)
         return a->npos == 2 && rec_model_value(r, a, a->args[1]);
-    kin_vid item = f->items[f->pos++];
-    rec_step(r, KIN_STEP_NEXT, KIN_STEP_MUTATES, a->args, 1);
     return rec_model_value(r, a, item);
 }
 

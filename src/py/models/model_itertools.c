@@ -1,5 +1,5 @@
 /* Models of itertools classes over iterables whose items are known: chain, islice, product, combinations, permutations,
- * pairwise, zip_longest, repeat, compress. Their results are made of those items, in an order that follows from how many there are.
+ * pairwise, zip_longest, repeat, count, cycle, compress. Their results are made of those items, in an order that follows from how many there are.
  * They keep their iterables and ask them for nothing else, so the call itself is a pure step.
  */
 #include "py/models/models.h"
@@ -13,6 +13,8 @@ typedef struct {
     uint32_t n[MOST_LISTS];
     uint32_t count;
     KIN_VEC(kin_vid) out;
+    int endless;               /* what comes behind `out`, as in rec_virtual */
+    kin_vid step;
     bool failed;
 } lists;
 
@@ -61,8 +63,13 @@ finish(rec *r, const rec_args *a, lists *l, bool ok)
         if (l->count > 0)
             changed.args = l->args;
         kin_vid it = rec_model_step(r, &changed, KIN_STEP_PURE);
-        rec_make_virtual(r, it, VIRTUAL_ITER, l->out.at, l->out.len, true);
-        if (kin_vec_push(&r->iters, it) != KIN_OK) /* over one or several containers: any change ends its use */
+        rec_virtual *f = rec_make_virtual(r, it, VIRTUAL_ITER, l->out.at, l->out.len, true);
+        if (f != NULL && l->out.len > 0) {
+            f->endless = l->endless;
+            f->period = l->out.len;
+            f->of = l->step;
+        }
+        if (l->count > 0 && kin_vec_push(&r->iters, it) != KIN_OK) /* over one or several containers: any change ends its use */
             r->status = KIN_NOMEM;
     }
     for (uint32_t i = 0; i < MOST_LISTS; i++)
@@ -241,6 +248,11 @@ static bool
 model_repeat(rec *r, const rec_args *a)
 {
     lists l = {0};
+    if (a->nkw == 0 && a->npos == 1) {
+        give(&l, a->args[0]);
+        l.endless = CYCLES;
+        return finish(r, a, &l, true);
+    }
     long times = a->nkw == 0 && a->npos == 2 ? number(r, a->args[1]) : -2;
     for (long i = 0; i < times; i++)
         give(&l, a->args[0]);
@@ -258,6 +270,46 @@ model_compress(rec *r, const rec_args *a)
         if (truth > 0)
             give(&l, l.items[0][i]);
     }
+    return finish(r, a, &l, ok);
+}
+
+static bool
+model_cycle(rec *r, const rec_args *a)
+{
+    lists l = {.endless = CYCLES};
+    bool ok = a->nkw == 0 && a->npos == 1 && read_lists(r, a, 0, 1, &l);
+    for (uint32_t i = 0; ok && i < l.n[0]; i++)
+        give(&l, l.items[0][i]);
+    return finish(r, a, &l, ok);
+}
+
+static bool
+is_plain_number(rec *r, kin_vid vid)
+{
+    PyObject *obj = O(r, vid);
+    return (PyLong_CheckExact(obj) || PyFloat_CheckExact(obj)) && rec_need_const(r, vid) != 0;
+}
+
+/* count(start, step) of constants */
+static bool
+model_count(rec *r, const rec_args *a)
+{
+    lists l = {.endless = COUNTS};
+    kin_vid part[2] = {0};
+    bool ok = a->npos + a->nkw <= 2;
+    for (uint32_t i = 0; ok && i < a->npos + a->nkw; i++) {
+        PyObject *name = i >= a->npos ? PyTuple_GET_ITEM(a->kwnames, i - a->npos) : NULL;
+        bool step = name != NULL ? PyUnicode_CompareWithASCIIString(name, "step") == 0 : i == 1;
+        ok = (name == NULL || step || PyUnicode_CompareWithASCIIString(name, "start") == 0) && is_plain_number(r, a->args[i]);
+        part[step] = ok ? rec_as_const(r, a->args[i]) : 0;
+    }
+    for (int i = 0; ok && i < 2; i++) {
+        PyObject *number = PyLong_FromLong(i);
+        part[i] = part[i] != 0 ? part[i] : rec_const(r, number);
+        Py_XDECREF(number);
+    }
+    l.step = part[1];
+    give(&l, part[0]);
     return finish(r, a, &l, ok);
 }
 
@@ -294,5 +346,5 @@ model_tee(rec *r, const rec_args *a)
 const rec_method_row rec_itertools_rows[] = {
     {"chain", model_chain}, {"islice", model_islice}, {"pairwise", model_pairwise}, {"product", model_product},
     {"combinations", model_combinations}, {"permutations", model_permutations}, {"zip_longest", model_zip_longest},
-    {"repeat", model_repeat}, {"compress", model_compress}, {"tee", model_tee},
+    {"repeat", model_repeat}, {"count", model_count}, {"cycle", model_cycle}, {"compress", model_compress}, {"tee", model_tee},
     {"chain.from_iterable", model_from_iterable}, {NULL, NULL}};

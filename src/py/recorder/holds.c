@@ -45,6 +45,15 @@ generator_is_done(rec *r, kin_vid vid)
     return gen != NULL && gen->state == GEN_DONE;
 }
 
+/* Does an iterator have the item no longer? Then it may be gone. */
+static bool
+has_let_go(const rec_virtual *f, uint32_t i)
+{
+    if (f->kind == VIRTUAL_ITER)
+        return i < f->pos && f->endless != CYCLES;
+    return f->kind == VIRTUAL_LAZY && i >= LAZY_SOURCES && i < LAZY_SOURCES + f->gone;
+}
+
 bool
 rec_holds_tensor(rec *r, kin_vid vid, int depth)
 {
@@ -57,7 +66,7 @@ rec_holds_tensor(rec *r, kin_vid vid, int depth)
         if (!f->known && held_a_tensor(r, f, depth))
             return true;
         for (uint32_t i = 0; f->known && i < f->n; i++)
-            if (rec_holds_tensor(r, f->items[i], depth + 1))
+            if (!has_let_go(f, i) && rec_holds_tensor(r, f->items[i], depth + 1))
                 return true;
         if (f->known)
             return false;

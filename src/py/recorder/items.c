@@ -239,7 +239,7 @@ rec_items_of(rec *r, kin_vid vid, kin_vid **items, uint32_t *n)
         case VIRTUAL_ATTRS:
             return dict_items(r, vid, 'k', items, n);
         case VIRTUAL_ITER: /* the caller exhausts it, so nothing may observe afterwards how far it got */
-            return (f->given || (obj != NULL && Py_REFCNT(obj) == 1)) &&
+            return f->endless == ENDS && (f->given || (obj != NULL && Py_REFCNT(obj) == 1)) &&
                    copy_items(f->items, f->n, 1, f->pos, items, n);
         case VIRTUAL_DICT:
             return copy_items(f->items, f->n, 2, 0, items, n);
@@ -305,6 +305,42 @@ rec_use_up(rec *r, kin_vid vid, kin_vid **items, uint32_t *n)
     if (iterator && ok)
         f->pos = f->n;
     return ok;
+}
+
+bool
+rec_is_known_iter(rec *r, kin_vid vid)
+{
+    const rec_virtual *f = vid ? VIRTUAL(r, vid) : NULL;
+    return f != NULL && f->kind == VIRTUAL_ITER && f->known;
+}
+
+/* One more item of an iterator without an end. */
+static bool
+add_endless(rec *r, rec_virtual *f)
+{
+    enum { MOST = 5000 };
+    kin_vid item = f->n > 0 && f->n < MOST && f->endless == CYCLES ? f->items[f->n - f->period] : 0;
+    if (f->endless == COUNTS && f->n < MOST) {
+        PyObject *sum = f->n > 0 ? PyNumber_Add(O(r, f->items[f->n - 1]), O(r, f->of)) : NULL; /* both are constant */
+        item = sum != NULL ? rec_const(r, sum) : 0;
+        Py_XDECREF(sum);
+        PyErr_Clear();
+    }
+    return item != 0 && rec_virtual_push(f, item);
+}
+
+bool
+rec_next_item(rec *r, kin_vid it, kin_vid *item)
+{
+    rec_virtual *f = VIRTUAL(r, it);
+    *item = 0;
+    if (f->pos >= f->n && f->endless == ENDS)
+        return true;
+    if (f->pos >= f->n && !add_endless(r, f))
+        return false;
+    *item = f->items[f->pos++];
+    rec_step(r, KIN_STEP_NEXT, KIN_STEP_MUTATES, &it, 1);
+    return true;
 }
 
 /* Pairs of a dict whose keys are known; false when they are not. */
@@ -484,7 +520,7 @@ rec_iter_of(rec *r, kin_vid vid, int ndrop)
 {
     PyObject *obj = O(r, vid);
     rec_virtual *f = VIRTUAL(r, vid);
-    if ((f != NULL && (f->kind == VIRTUAL_ITER || f->kind == VIRTUAL_ZIP)) || PyGen_CheckExact(obj)) {
+    if ((f != NULL && (f->kind == VIRTUAL_ITER || f->kind == VIRTUAL_LAZY)) || PyGen_CheckExact(obj)) {
         rec_drop(r, ndrop);
         rec_push(r, vid);
         return true;

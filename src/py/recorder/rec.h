@@ -27,11 +27,14 @@ typedef enum {
     VIRTUAL_RANGE, VIRTUAL_SLICE, VIRTUAL_VIEW, VIRTUAL_OBJECT, VIRTUAL_OTHER,
     VIRTUAL_NAMED,   /* an instance of the program's own tuple class: items (rec_named_items) */
     VIRTUAL_ATTRS,   /* the __dict__ of the VIRTUAL_OBJECT items[0], which has the contents */
-    VIRTUAL_ZIP,     /* zip or enumerate: items = generators and iterators; pos = the next number of enumerate */
+    VIRTUAL_LAZY,    /* zip, map, islice ...: items as LAZY_CALLBACK says; pos = its own state (iterators/ask.c) */
     VIRTUAL_GETTER,  /* itemgetter, attrgetter, methodcaller: items = its arguments */
     VIRTUAL_PARTIAL, /* functools.partial: items = function, arguments, keyword values; aux = tuple of their names or NULL */
     VIRTUAL_GENERATOR /* items = function, locals and stack; its frame is in rec.gens */
 } virtual_kind;
+
+/* Items of a VIRTUAL_LAZY: its class, its function or 0, then its sources, which are iterators and generators, and further operands. */
+enum { LAZY_CLASS, LAZY_CALLBACK, LAZY_SOURCES };
 
 /* Items of a VIRTUAL_FUNCTION (0: none). */
 enum { FN_DEFAULTS, FN_KWDEFAULTS, FN_CLOSURE, FN_GLOBALS, FN_ITEMS };
@@ -41,6 +44,9 @@ typedef struct {
     bool known;       /* items are exactly the contents (dict: keys and values alternate) */
     bool escaped;     /* code that is not watched may reach it */
     bool given;       /* VIRTUAL_ITER: only the C function that exhausts it holds it */
+    enum { ENDS, COUNTS, CYCLES } endless; /* VIRTUAL_ITER: after the items come others: each is the last one and `of`, or the one `period` before */
+    uint32_t period;
+    uint32_t gone;    /* VIRTUAL_LAZY: how many of its sources it has let go of */
     uint32_t n, cap, pos;
     kin_vid *items;
     kin_vid of;       /* VIRTUAL_ITER: the container it runs over. VIRTUAL_OBJECT of a dict class: a value without an
@@ -386,6 +392,9 @@ bool rec_iterated(rec *r, kin_vid *vid, kin_vid **items, uint32_t *n); /* ... of
 /* What to extend a list with, where the items of `vid` are known: what a torch call gave comes apart, so that graphs see where each item goes. */
 kin_vid rec_take_apart(rec *r, kin_vid vid, const kin_vid *items, uint32_t n);
 bool rec_use_up(rec *r, kin_vid vid, kin_vid **items, uint32_t *n);   /* ... of an iterator too, which is at its end then */
+bool rec_is_known_iter(rec *r, kin_vid vid);          /* a VIRTUAL_ITER: what it gives is known */
+/* Such an iterator gives its next item; 0: it is at its end. False: the item is not known after all. */
+bool rec_next_item(rec *r, kin_vid it, kin_vid *item);
 bool rec_is_step_tuple(rec *r, kin_vid vid);                            /* an exact tuple that a step has made */
 bool rec_is_graph_tuple(rec *r, kin_vid vid);         /* ... by a torch call */
 kin_vid rec_graph_item(rec *r, kin_vid tuple, Py_ssize_t i);

@@ -6,7 +6,7 @@
  *   - a region has no step whose repetition can be observed: only pure steps, reads, checks, changes of objects that
  *     were made in the region, and torch calls that leave random state and version counters alone (this is measured);
  *   - its changes to older iterators and generators, and to sets and lists that only these can reach, are written at its
- *     end (NEXT, SET_ADD, LIST_APPEND, GENERATOR_STATE);
+ *     end (NEXT, ITERATOR_AT, SET_ADD, LIST_APPEND, GENERATOR_STATE);
  *   - after an effect (a store, torch's settings: what a context manager does before its yield), nothing in it can leave.
  *
  * Anything else in a region (an effect, opaque code, the end of an epoch, an exception, an opcode without a rule)
@@ -19,7 +19,7 @@
 
 typedef struct {
     rec_virtual *virtual;
-    uint32_t pos, n;
+    uint32_t pos, n, gone;
     bool known, escaped;
 } saved_virtual;
 
@@ -28,7 +28,7 @@ typedef struct {
     long version;
 } saved_version;
 
-/* An item for an older set or list that only the generators of the region can reach. */
+/* An item for an older set or list that only the generators of the region can reach, or the state of an older iterator. */
 typedef struct {
     kin_step_kind kind;
     kin_vid args[2];
@@ -76,7 +76,7 @@ save_virtual(rec *r, rec_region *g)
     for (uint32_t i = 0; i < g->nvals; i++) {
         rec_virtual *f = r->info.at[i].virtual;
         if (f != NULL)
-            g->virtual[i] = (saved_virtual){f, f->pos, f->n, f->known, f->escaped};
+            g->virtual[i] = (saved_virtual){f, f->pos, f->n, f->gone, f->known, f->escaped};
     }
 }
 
@@ -156,6 +156,7 @@ restore_virtual(rec *r, rec_region *g)
         s->virtual->known = s->known && s->n <= s->virtual->n;
         s->virtual->n = s->known && s->n <= s->virtual->n ? s->n : s->virtual->n;
         s->virtual->pos = s->pos;
+        s->virtual->gone = s->gone;
         s->virtual->escaped = s->escaped;
     }
     for (uint32_t i = g->nvals; i < r->info.len; i++)
@@ -367,7 +368,8 @@ is_put_off(rec *r, kin_step_kind kind, unsigned flags, const kin_vid *args, uint
             r->status = KIN_NOMEM;
         return true;
     }
-    if ((kind != KIN_STEP_SET_ADD && kind != KIN_STEP_LIST_APPEND && kind != KIN_STEP_LIST_EXTEND) || n != 2 || f == NULL || f->escaped)
+    bool adds = kind == KIN_STEP_SET_ADD || kind == KIN_STEP_LIST_APPEND || kind == KIN_STEP_LIST_EXTEND || kind == KIN_STEP_ITERATOR_AT;
+    if (!adds || n != 2 || f == NULL || f->escaped)
         return false;
     put_off change = {kind, {args[0], args[1]}};
     if (kin_vec_push(&g->added, change) != KIN_OK)

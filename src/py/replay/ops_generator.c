@@ -1,6 +1,7 @@
 /* Steps about generators: creating one, and setting the state in which it is suspended. Real generators only exist where an exit or
  * code that is not watched needs them; their bodies never run in a replay. */
 #include "py/compat/generator.h"
+#include "py/replay/iterator_state.h"
 #include "py/replay/ops_priv.h"
 #include <string.h>
 
@@ -25,21 +26,10 @@ kin_op_generator_state(const kin_op_args *o)
     return Py_NewRef(Py_None);
 }
 
-/* The beginning of an enumerate object, as CPython 3.11 to 3.13 lay it out. */
-typedef struct {
-    PyObject_HEAD
-    Py_ssize_t next;
-} enumerate_head;
-
 PyObject *
-kin_op_enumerate_at(const kin_op_args *o)
+kin_op_iterator_at(const kin_op_args *o)
 {
-    if (Py_TYPE(o->arg[0]) != &PyEnum_Type || !PyLong_CheckExact(o->arg[1])) {
-        PyErr_SetString(PyExc_SystemError, "kintsugi: no enumerate object");
-        return NULL;
-    }
-    ((enumerate_head *)o->arg[0])->next = PyLong_AsSsize_t(o->arg[1]);
-    return Py_NewRef(Py_None);
+    return kin_iterator_set(o->arg[0], o->arg[1]) ? Py_NewRef(Py_None) : NULL;
 }
 
 /* The beginning of a starmap object, as CPython 3.11 to 3.14 lay it out. Its __reduce__ warns on 3.12 and 3.13 and is gone on 3.14. */

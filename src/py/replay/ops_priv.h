@@ -50,7 +50,7 @@ PyObject *kin_op_dict_merge(const kin_op_args *o);
 /* ops_generator.c */
 PyObject *kin_op_build_generator(const kin_op_args *o);
 PyObject *kin_op_generator_state(const kin_op_args *o);
-PyObject *kin_op_enumerate_at(const kin_op_args *o);
+PyObject *kin_op_iterator_at(const kin_op_args *o);
 PyObject *kin_op_use_up(const kin_op_args *o);
 PyObject *kin_op_update_wrapper(const kin_op_args *o);
 

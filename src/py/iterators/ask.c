@@ -1,0 +1,490 @@
+/* Iterators in C that ask others: zip, enumerate, map, filter, islice, takewhile, chain ... (made in lazy.c).
+ *
+ * Each time such an object is asked for an item, it asks its sources one after another, and may call a function. It is a virtual object (VIRTUAL_LAZY)
+ * whose sources are generators of the recording, iterators over known items, and other such objects. Asking it is a region (region.c), at whose end
+ * the states of all iterators that have moved are written: those of sources as the steps NEXT and GENERATOR_STATE, what the object itself keeps
+ * (the number of an enumerate object) as ITERATOR_AT.
+ *
+ * Objects that wait for an answer form a stack (rec_consumer.asks). Where the answer takes a frame, that of a generator or of a function, the watcher
+ * follows it, and the stack goes on when it has returned.
+ */
+#include "py/compat/imports.h"
+#include "py/replay/iterator_state.h"
+#include "py/iterators/consume.h"
+#include "py/models/models.h"
+#include "py/objects/objects.h"
+
+enum { MOST_ASKS = 20000, MOST_DEPTH = 32 };
+
+/* -- answers ------------------------------------------------------------------------------------------------------------ */
+
+static void
+ask(rec *r, rec_consumer *c, kin_vid whom)
+{
+    rec_ask a = {.whom = whom};
+    if (c->asks.len >= MOST_DEPTH || c->nasked++ >= MOST_ASKS)
+        rec_refuse(r);
+    else if (kin_vec_push(&c->asks, a) != KIN_OK)
+        r->status = KIN_NOMEM;
+    c->said = SAID_NOTHING;
+}
+
+/* The one that was asked last gives an item. */
+static void
+give(rec_consumer *c, kin_vid item)
+{
+    c->asks.len--;
+    c->said = SAID_ITEM;
+    c->answer = item;
+}
+
+/* ... has no more of them. */
+static void
+stop(rec_consumer *c)
+{
+    c->asks.len--;
+    c->said = SAID_END;
+}
+
+static kin_vid
+take(rec_consumer *c)
+{
+    c->said = SAID_NOTHING;
+    return c->answer;
+}
+
+/* C code may drop what it was given at once. */
+static void
+hold(rec *r, rec_consumer *c, PyObject *obj)
+{
+    if (obj == NULL)
+        return;
+    if (kin_vec_push(&c->kept, Py_NewRef(obj)) != KIN_OK) {
+        Py_DECREF(obj);
+        r->status = KIN_NOMEM;
+    }
+}
+
+/* What the object keeps beside its sources. */
+static void
+keep_state(rec *r, kin_vid lazy, kin_vid state)
+{
+    const kin_vid args[2] = {lazy, state};
+    rec_step(r, KIN_STEP_ITERATOR_AT, KIN_STEP_MUTATES, args, 2);
+}
+
+static void
+keep_number(rec *r, kin_vid lazy, uint32_t number)
+{
+    PyObject *obj = PyLong_FromUnsignedLong(number);
+    keep_state(r, lazy, rec_const(r, obj));
+    Py_XDECREF(obj);
+}
+
+/* -- what each class does ------------------------------------------------------------------------------------------------ */
+
+/* Asks `n` sources in turn. True: all of them have given an item. */
+static bool
+gather(rec *r, rec_consumer *c, rec_ask *a, uint32_t n)
+{
+    if (c->said == SAID_END) {
+        stop(c);
+        return false;
+    }
+    if (c->said == SAID_ITEM)
+        a->items[a->n++] = take(c);
+    if (a->n == n)
+        return true;
+    ask(r, c, VIRTUAL(r, a->whom)->items[LAZY_SOURCES + a->n]); /* `a` may have moved */
+    return false;
+}
+
+/* Calls the object's function: what it returns is the next answer. */
+static void
+call(rec *r, rec_consumer *c, rec_ask *a, const kin_vid *args, uint32_t n)
+{
+    kin_vid callback = VIRTUAL(r, a->whom)->items[LAZY_CALLBACK], func, self;
+    a->called = true;
+    if (rec_find_callback(r, callback, &func, &self)) {
+        c->wants = rec_call_back(r, callback, args, n);
+        return;
+    }
+    c->answer = rec_apply(r, callback, args, n);
+    c->said = SAID_ITEM;
+    r->skip_expected = true;
+    if (c->answer == 0)
+        rec_refuse(r);
+}
+
+static void
+go_on_zip(rec *r, rec_consumer *c, rec_ask *a)
+{
+    if (gather(r, c, a, VIRTUAL(r, a->whom)->n - LAZY_SOURCES))
+        give(c, rec_build_tuple(r, a->items, a->n, NULL));
+}
+
+static void
+go_on_enumerate(rec *r, rec_consumer *c, rec_ask *a)
+{
+    rec_virtual *f = VIRTUAL(r, a->whom);
+    if (!gather(r, c, a, 1))
+        return;
+    PyObject *number = PyLong_FromUnsignedLong(f->pos++);
+    const kin_vid pair[2] = {rec_const(r, number), a->items[0]};
+    Py_XDECREF(number);
+    keep_number(r, a->whom, f->pos);
+    give(c, rec_build_tuple(r, pair, 2, NULL));
+}
+
+static void
+go_on_map(rec *r, rec_consumer *c, rec_ask *a)
+{
+    if (a->called)
+        give(c, take(c));
+    else if (gather(r, c, a, VIRTUAL(r, a->whom)->n - LAZY_SOURCES))
+        call(r, c, a, a->items, a->n);
+}
+
+static void
+go_on_starmap(rec *r, rec_consumer *c, rec_ask *a)
+{
+    kin_vid *items = NULL;
+    uint32_t n = 0;
+    if (a->called) {
+        give(c, take(c));
+    } else if (gather(r, c, a, 1)) {
+        const rec_virtual *row = VIRTUAL(r, a->items[0]);
+        bool tuple = row != NULL ? row->kind == VIRTUAL_TUPLE : O(r, a->items[0]) != NULL && PyTuple_CheckExact(O(r, a->items[0]));
+        if (!tuple || !rec_items_of(r, a->items[0], &items, &n) || n > CONSUMER_ARGS)
+            rec_refuse(r);
+        else
+            call(r, c, a, items, n);
+        free(items);
+    }
+}
+
+/* What the function says of an item, or without a function the item's own truth; false: that is not known yet. */
+static bool
+is_judged(rec *r, rec_consumer *c, rec_ask *a, bool *truth)
+{
+    if (!a->called && !gather(r, c, a, 1))
+        return false;
+    kin_vid callback = VIRTUAL(r, a->whom)->items[LAZY_CALLBACK];
+    bool asks = O(r, callback) != Py_None;
+    if (!a->called && asks) {
+        call(r, c, a, a->items, 1);
+        return false;
+    }
+    kin_vid verdict = asks ? take(c) : a->items[0];
+    int is_true = O(r, verdict) != NULL ? rec_truth(r, verdict) : -1;
+    if (is_true < 0)
+        rec_refuse(r);
+    a->n = 0;
+    a->called = false;
+    *truth = is_true > 0;
+    return is_true >= 0;
+}
+
+static void
+go_on_filter(rec *r, rec_consumer *c, rec_ask *a)
+{
+    bool wanted = r->info.at[a->whom].type == &PyFilter_Type, truth;
+    if (is_judged(r, c, a, &truth) && truth == wanted)
+        give(c, a->items[0]);
+}
+
+static void
+go_on_takewhile(rec *r, rec_consumer *c, rec_ask *a)
+{
+    rec_virtual *f = VIRTUAL(r, a->whom);
+    bool truth;
+    if (f->pos != 0) {
+        stop(c);
+    } else if (is_judged(r, c, a, &truth)) {
+        if (truth) {
+            give(c, a->items[0]);
+            return;
+        }
+        f->pos = 1;
+        keep_number(r, a->whom, 1);
+        stop(c);
+    }
+}
+
+static void
+go_on_dropwhile(rec *r, rec_consumer *c, rec_ask *a)
+{
+    rec_virtual *f = VIRTUAL(r, a->whom);
+    bool truth = false, begun = f->pos != 0;
+    if ((begun ? !gather(r, c, a, 1) : !is_judged(r, c, a, &truth)) || truth)
+        return;
+    f->pos = 1;
+    if (!begun)
+        keep_number(r, a->whom, 1);
+    give(c, a->items[0]);
+}
+
+/* Each source until it has no more; it is let go of then. */
+static void
+go_on_chain(rec *r, rec_consumer *c, rec_ask *a)
+{
+    rec_virtual *f = VIRTUAL(r, a->whom);
+    if (c->said == SAID_ITEM) {
+        give(c, take(c));
+        return;
+    }
+    if (c->said == SAID_END)
+        keep_number(r, a->whom, ++f->gone);
+    if (LAZY_SOURCES + f->gone < f->n)
+        ask(r, c, f->items[LAZY_SOURCES + f->gone]);
+    else
+        stop(c);
+}
+
+static void
+go_on_accumulate(rec *r, rec_consumer *c, rec_ask *a)
+{
+    rec_virtual *f = VIRTUAL(r, a->whom);
+    bool first = f->pos == 0, start = first && f->n > LAZY_SOURCES + 1;
+    if (!start && !a->called && !gather(r, c, a, 1))
+        return;
+    if (!first && !a->called) {
+        const kin_vid pair[2] = {f->items[f->n - 1], a->items[0]};
+        call(r, c, a, pair, 2);
+        return;
+    }
+    kin_vid total = start ? f->items[f->n - 1] : first ? a->items[0] : take(c);
+    f->pos = 1;
+    if (!rec_virtual_push(f, total))
+        r->status = KIN_NOMEM;
+    keep_state(r, a->whom, total);
+    give(c, total);
+}
+
+/* The number behind the source; -1: None. */
+static long
+number_of(rec *r, const rec_virtual *f, uint32_t i)
+{
+    PyObject *obj = O(r, f->items[LAZY_SOURCES + i]);
+    return obj == Py_None ? -1 : PyLong_AsLong(obj);
+}
+
+static void
+keep_place(rec *r, kin_vid islice, long next)
+{
+    PyObject *state = Py_BuildValue("(ll)", next, (long)VIRTUAL(r, islice)->pos);
+    keep_state(r, islice, rec_const(r, state));
+    Py_XDECREF(state);
+}
+
+/* It lets go of its source. */
+static void
+end_islice(rec *r, rec_consumer *c, rec_ask *a)
+{
+    VIRTUAL(r, a->whom)->gone = 1;
+    keep_state(r, a->whom, rec_const(r, Py_None));
+    stop(c);
+}
+
+/* As CPython's islice_next, whose `cnt` is `pos`: it asks for the items up to the one that it gives. Which one that is follows from `cnt`. */
+static void
+go_on_islice(rec *r, rec_consumer *c, rec_ask *a)
+{
+    rec_virtual *f = VIRTUAL(r, a->whom);
+    long start = number_of(r, f, 1), end = number_of(r, f, 2), step = number_of(r, f, 3), pos = (long)f->pos;
+    if (f->gone != 0) {
+        stop(c);
+        return;
+    }
+    if (c->said == SAID_NOTHING) {
+        long next = pos == 0 ? start : end >= 0 && pos - 1 + step > end ? end : pos - 1 + step;
+        a->left = next > pos ? next - pos : 0;
+    } else if (c->said == SAID_ITEM && a->left-- == 0) {
+        f->pos++;
+        keep_place(r, a->whom, end >= 0 && pos + step > end ? end : pos + step);
+        give(c, take(c));
+        return;
+    } else if (c->said == SAID_ITEM) {
+        pos = (long)++f->pos;
+    }
+    if (c->said == SAID_END || (a->left == 0 && end >= 0 && pos >= end))
+        end_islice(r, c, a);
+    else
+        ask(r, c, f->items[LAZY_SOURCES]);
+}
+
+typedef struct {
+    const char *module, *name;
+    /* It is asked itself, if nothing was said; else what it has asked last has answered. */
+    void (*go_on)(rec *r, rec_consumer *c, rec_ask *a);
+    uint32_t sources; /* how many of its operands are; 0: all */
+    bool keeps;       /* a state of its own */
+} asked_row;
+
+static const asked_row rows[] = {
+    {"builtins", "zip", go_on_zip, 0, false}, {"builtins", "enumerate", go_on_enumerate, 1, true}, {"builtins", "map", go_on_map, 0, false},
+    {"builtins", "filter", go_on_filter, 1, false}, {"itertools", "filterfalse", go_on_filter, 1, false}, {"itertools", "starmap", go_on_starmap, 1, false},
+    {"itertools", "takewhile", go_on_takewhile, 1, true}, {"itertools", "dropwhile", go_on_dropwhile, 1, true}, {"itertools", "chain", go_on_chain, 0, true},
+    {"itertools", "accumulate", go_on_accumulate, 1, true}, {"itertools", "islice", go_on_islice, 1, true}};
+
+static const asked_row *
+find_row(PyTypeObject *tp)
+{
+    static PyObject *kept[sizeof rows / sizeof *rows];
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (kin_import_once(&kept[i], rows[i].module, rows[i].name) == (PyObject *)tp)
+            return &rows[i];
+    return NULL;
+}
+
+/* -- the stack ------------------------------------------------------------------------------------------------------------- */
+
+/* One that asks nobody. */
+static void
+answer_itself(rec *r, rec_consumer *c, kin_vid whom)
+{
+    kin_vid item = 0;
+    if (rec_is_known_iter(r, whom)) {
+        if (!rec_next_item(r, whom, &item))
+            rec_refuse(r);
+        if (item != 0)
+            give(c, item);
+        else
+            stop(c);
+        return;
+    }
+    c->gen = rec_usable_generator(r, whom);
+    if (c->gen == NULL)
+        rec_refuse(r);
+    else if (c->gen->state == GEN_DONE)
+        stop(c);
+    else
+        c->wants = true;
+}
+
+/* The instruction's own object has no more. The consumer may be gone afterwards. */
+static void
+end_asking(rec *r, rec_consumer *c)
+{
+    c->ended = true;
+    c->returned = c->sends ? rec_const(r, Py_None) : 0;
+    if (c->before != INTO_CALL)
+        return;
+    if (c->in_rule) /* the function's frame has to come from below the instruction */
+        rec_refuse(r);
+    else
+        rec_go_on_to_call(r, c, c->items, c->n);
+}
+
+static void
+go_on(rec *r, rec_consumer *c)
+{
+    c->wants = false;
+    c->gen = NULL;
+    while (!r->refused && r->status == KIN_OK && !c->wants) {
+        if (c->said == SAID_ITEM)
+            hold(r, c, O(r, c->answer));
+        if (c->asks.len == 0 && c->said == SAID_END) {
+            end_asking(r, c);
+            return;
+        }
+        if (c->asks.len == 0) {
+            if (!rec_take(r, c, take(c)))
+                return;
+            ask(r, c, c->asked);
+            continue;
+        }
+        rec_ask *a = &c->asks.at[c->asks.len - 1];
+        rec_virtual *f = VIRTUAL(r, a->whom);
+        if (f == NULL || !f->known || f->escaped)
+            rec_refuse(r);
+        else if (f->kind == VIRTUAL_LAZY)
+            find_row(r->info.at[a->whom].type)->go_on(r, c, a);
+        else
+            answer_itself(r, c, a->whom);
+    }
+}
+
+void
+rec_answer(rec *r, rec_consumer *c, kin_vid item, PyObject *obj)
+{
+    if (r->refused)
+        return;
+    if (item != 0 && O(r, item) == NULL)
+        rec_set_obj(r, item, obj);
+    c->said = item != 0 ? SAID_ITEM : SAID_END;
+    c->answer = item;
+    if (c->gen != NULL)
+        c->asks.len--;
+    go_on(r, c);
+}
+
+bool
+rec_can_ask(PyTypeObject *tp)
+{
+    const asked_row *row = find_row(tp);
+    return row != NULL && (!row->keeps || kin_iterator_can_set(tp));
+}
+
+/* -- the instruction -------------------------------------------------------------------------------------------------------- */
+
+/* The end of the sources among its items. */
+static uint32_t
+end_of_sources(rec *r, kin_vid lazy)
+{
+    const asked_row *row = find_row(r->info.at[lazy].type);
+    return row->sources != 0 ? LAZY_SOURCES + row->sources : VIRTUAL(r, lazy)->n;
+}
+
+/* Can it be asked, and all those that it asks? */
+static bool
+can_be_asked(rec *r, kin_vid vid, int depth)
+{
+    const rec_virtual *f = vid ? VIRTUAL(r, vid) : NULL;
+    if (f == NULL || !f->known || f->escaped || depth > 8)
+        return false;
+    if (f->kind != VIRTUAL_LAZY)
+        return f->kind == VIRTUAL_ITER || rec_usable_generator(r, vid) != NULL;
+    for (uint32_t i = LAZY_SOURCES + f->gone; i < end_of_sources(r, vid); i++)
+        if (!can_be_asked(r, f->items[i], depth + 1))
+            return false;
+    return true;
+}
+
+/* The row of breaks.def, if it is left as a step. */
+static int
+row_of(rec *r, kin_vid vid)
+{
+    const rec_virtual *f = VIRTUAL(r, vid);
+    if (f->kind != VIRTUAL_LAZY)
+        return f->kind == VIRTUAL_GENERATOR ? rec_iter_row(r, vid) : -1;
+    int row = -1;
+    for (uint32_t i = LAZY_SOURCES + f->gone; row < 0 && i < end_of_sources(r, vid); i++)
+        row = row_of(r, f->items[i]);
+    return row;
+}
+
+rec_consumer *
+rec_begin_asking(rec *r, kin_vid whom)
+{
+    if (!can_be_asked(r, whom, 0))
+        return NULL;
+    int row = row_of(r, whom);
+    rec_consumer *c = rec_begin_consumer(r, NULL);
+    if (c == NULL)
+        return NULL;
+    c->asked = whom;
+    c->opaque_row = row;
+    c->ended = c->wants = false;
+    return c;
+}
+
+void
+rec_ask_first(rec *r, rec_consumer *c)
+{
+    c->in_rule = true;
+    ask(r, c, c->asked);
+    go_on(r, c);
+    if (r->top->consumer == c)
+        c->in_rule = false;
+}

@@ -1,0 +1,199 @@
+/* The state of C iterators. None of it can be set through Python in all versions (3.14 has no __setstate__ any more), so it is written in place.
+ * Whether the objects look as the structures here say is found out by looking at objects in a known state.
+ */
+#include "py/replay/iterator_state.h"
+
+#include "py/compat/imports.h"
+
+#include <string.h>
+
+typedef struct {
+    PyObject_HEAD
+    Py_ssize_t next;
+} enumerate_head;
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *it;
+    Py_ssize_t next, stop, step, count;
+} islice_head;
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *func, *it;
+    long flag;
+} while_head;
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *total, *it, *func, *initial;
+} accumulate_head;
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *source, *active;
+} chain_head;
+
+/* -- is an object, made as the row says, one of ours? `it`: its source, over (3, 4, 5); `func`: its function -------------------------------- */
+
+static bool
+looks_like_enumerate(PyObject *obj, PyObject *it, PyObject *func)
+{
+    (void)it;
+    (void)func;
+    return ((enumerate_head *)obj)->next == 7;
+}
+
+static bool
+looks_like_islice(PyObject *obj, PyObject *it, PyObject *func)
+{
+    const islice_head *head = (islice_head *)obj;
+    (void)func;
+    return head->it == it && head->next == 0 && head->stop == 5 && head->step == 2 && head->count == 0;
+}
+
+static bool
+looks_like_while(PyObject *obj, PyObject *it, PyObject *func)
+{
+    const while_head *head = (while_head *)obj;
+    return head->func == func && head->it == it && head->flag == 0;
+}
+
+static bool
+looks_like_accumulate(PyObject *obj, PyObject *it, PyObject *func)
+{
+    const accumulate_head *head = (accumulate_head *)obj;
+    return head->total == NULL && head->it == it && head->func == func && (head->initial == NULL || head->initial == Py_None);
+}
+
+static bool
+looks_like_chain(PyObject *obj, PyObject *it, PyObject *func)
+{
+    const chain_head *head = (chain_head *)obj;
+    (void)it;
+    (void)func;
+    return head->source != NULL && Py_TYPE(head->source) == &PyTupleIter_Type && head->active == NULL;
+}
+
+/* -- writing it ---------------------------------------------------------------------------------------------------------------------------- */
+
+static void
+set_enumerate(PyObject *obj, PyObject *state)
+{
+    ((enumerate_head *)obj)->next = PyLong_AsSsize_t(state);
+}
+
+static void
+set_islice(PyObject *obj, PyObject *state)
+{
+    islice_head *head = (islice_head *)obj;
+    if (state == Py_None) {
+        Py_CLEAR(head->it);
+        return;
+    }
+    head->next = PyLong_AsSsize_t(PyTuple_GET_ITEM(state, 0));
+    head->count = PyLong_AsSsize_t(PyTuple_GET_ITEM(state, 1));
+}
+
+static void
+set_while(PyObject *obj, PyObject *state)
+{
+    ((while_head *)obj)->flag = PyLong_AsLong(state);
+}
+
+static void
+set_accumulate(PyObject *obj, PyObject *state)
+{
+    accumulate_head *head = (accumulate_head *)obj;
+    if (head->initial != NULL)
+        Py_SETREF(head->initial, Py_NewRef(Py_None));
+    Py_XSETREF(head->total, Py_NewRef(state));
+}
+
+static void
+set_chain(PyObject *obj, PyObject *state)
+{
+    chain_head *head = (chain_head *)obj;
+    PyObject *done = head->source != NULL ? PyObject_CallMethod(head->source, "__setstate__", "O", state) : NULL;
+    Py_CLEAR(head->active);
+    Py_XDECREF(done);
+}
+
+/* -- the classes --------------------------------------------------------------------------------------------------------------------------- */
+
+/* make: the arguments of an example, as a format: O the source, F the function. */
+typedef struct {
+    const char *module, *name, *make;
+    bool (*looks)(PyObject *obj, PyObject *it, PyObject *func);
+    void (*set)(PyObject *obj, PyObject *state);
+} state_row;
+
+static const state_row rows[] = {
+    {"builtins", "enumerate", "On", looks_like_enumerate, set_enumerate},
+    {"itertools", "islice", "Onnn", looks_like_islice, set_islice},
+    {"itertools", "chain", "O", looks_like_chain, set_chain},
+    {"itertools", "takewhile", "FO", looks_like_while, set_while},
+    {"itertools", "dropwhile", "FO", looks_like_while, set_while},
+    {"itertools", "accumulate", "OF", looks_like_accumulate, set_accumulate},
+};
+enum { ROWS = sizeof rows / sizeof *rows };
+
+static PyObject *
+make_example(const state_row *row, PyObject *cls, PyObject *it, PyObject *func)
+{
+    if (strcmp(row->make, "On") == 0)
+        return PyObject_CallFunction(cls, "On", it, (Py_ssize_t)7);
+    if (strcmp(row->make, "Onnn") == 0)
+        return PyObject_CallFunction(cls, "Onnn", it, (Py_ssize_t)0, (Py_ssize_t)5, (Py_ssize_t)2);
+    if (strcmp(row->make, "O") == 0)
+        return PyObject_CallFunctionObjArgs(cls, it, NULL);
+    bool first = row->make[0] == 'F';
+    return PyObject_CallFunctionObjArgs(cls, first ? func : it, first ? it : func, NULL);
+}
+
+static bool
+looks_as_expected(const state_row *row, PyObject *cls)
+{
+    PyObject *numbers = Py_BuildValue("(iii)", 3, 4, 5), *it = numbers != NULL ? PyObject_GetIter(numbers) : NULL;
+    PyObject *func = kin_import("operator", "add"), *obj = it != NULL && func != NULL ? make_example(row, cls, it, func) : NULL;
+    bool ok = obj != NULL && row->looks(obj, it, func);
+    Py_XDECREF(obj);
+    Py_XDECREF(func);
+    Py_XDECREF(it);
+    Py_XDECREF(numbers);
+    PyErr_Clear();
+    return ok;
+}
+
+static const state_row *
+find_row(PyTypeObject *tp)
+{
+    static PyObject *classes[ROWS];
+    static enum { UNKNOWN, OURS, OTHER } kinds[ROWS];
+    for (size_t i = 0; i < ROWS; i++) {
+        if (kin_import_once(&classes[i], rows[i].module, rows[i].name) != (PyObject *)tp)
+            continue;
+        if (kinds[i] == UNKNOWN)
+            kinds[i] = looks_as_expected(&rows[i], classes[i]) ? OURS : OTHER;
+        return kinds[i] == OURS ? &rows[i] : NULL;
+    }
+    return NULL;
+}
+
+bool
+kin_iterator_can_set(PyTypeObject *tp)
+{
+    return find_row(tp) != NULL;
+}
+
+bool
+kin_iterator_set(PyObject *iterator, PyObject *state)
+{
+    const state_row *row = find_row(Py_TYPE(iterator));
+    if (row == NULL) {
+        PyErr_SetString(PyExc_SystemError, "kintsugi: an iterator without a known state");
+        return false;
+    }
+    row->set(iterator, state);
+    return !PyErr_Occurred();
+}

@@ -1,0 +1,15 @@
+/* The state that C iterators keep beside their sources: how far an enumerate or islice object is, whether a takewhile object has ended. */
+#ifndef KIN_PY_ITERATOR_STATE_H
+#define KIN_PY_ITERATOR_STATE_H
+
+#include <Python.h>
+#include <stdbool.h>
+
+/* Can the state of the iterators of this class be set? False as well where the running interpreter lays them out in a way that is not ours. */
+bool kin_iterator_can_set(PyTypeObject *tp);
+/* enumerate: the next number. islice: the tuple of the index that it gives next and of the number of items it has asked for.
+ * or None, when it has ended. chain: the number of sources that it is done with. takewhile, dropwhile: whether it has ended, has begun, as 1 or 0.
+ * accumulate: the last item. False: an exception is set. */
+bool kin_iterator_set(PyObject *iterator, PyObject *state);
+
+#endif
