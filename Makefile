@@ -81,10 +81,13 @@ wheel: $(ENV_READY)
 	tools/need_llvm.sh
 	$(PYTHON) tools/make_wheels.py $(ARGS)
 
-# The documentation as a site, build/site/index.html; needs no network to be read.
+# The documentation as a site, build/site/index.html; needs no network to be read. What draws it, if PYTHON does not have it, goes into a
+# folder of its own: nothing is installed into PYTHON's environment.
+DOCS_ENV = $(BUILD)-docs
 docs: build
-	@$(PYTHON) -c 'import material' 2>/dev/null || $(PYTHON) -m pip install --quiet mkdocs-material
-	$(PYTHON) tools/make_docs.py $(BUILD)
+	@$(PYTHON) -c 'import material' 2>/dev/null || test -e $(DOCS_ENV)/ready || \
+	  { $(PYTHON) -m pip install --quiet --target $(DOCS_ENV) mkdocs-material && touch $(DOCS_ENV)/ready; }
+	PYTHONPATH=$(CURDIR)/python:$(abspath $(DOCS_ENV)) $(PYTHON) tools/make_docs.py $(BUILD)
 
 # The programs of four texts on torch.compile, as they stand, under Kintsugi and stock: docs/documents.md (some ten minutes).
 documents: build
@@ -154,4 +157,4 @@ faults: $(ENV_READY)
 	PYTHONPATH=$(BUILD)-faults/python OMP_NUM_THREADS=1 $(PYTHON) tests/diff/fuzz_faults.py $(ARGS)
 
 clean:
-	rm -rf $(BUILD) $(BUILD)-c $(BUILD)-watch $(BUILD)-asan $(BUILD)-faults python/kintsugi/*.so
+	rm -rf $(BUILD) $(BUILD)-c $(BUILD)-docs $(BUILD)-watch $(BUILD)-asan $(BUILD)-faults python/kintsugi/*.so
