@@ -13,6 +13,9 @@ from test_validate import PASSES
 
 from kintsugi import cli
 
+# A process that runs elsewhere finds the package where this one did, however PYTHONPATH names the place.
+PACKAGES = os.pathsep.join(map(os.path.abspath, [os.path.dirname(os.path.dirname(kintsugi.__file__)), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]))
+
 PROGRAM = '''\
 import torch
 
@@ -63,10 +66,12 @@ def test_a_miscompile_is_named_and_reduced(validate, tmp_path, name):
     difference, = json.loads((tmp_path / "found.json").read_text())["differences"]
     assert difference["operation"] and f"script.py:{difference['line']}: " in out.out and 8 <= difference["line"] <= 10
     assert (tmp_path / "small.py").exists() and len(difference["script"].splitlines()) <= 30
+    imported = {line.split()[1] for line in difference["script"].splitlines() if line.startswith("import ")}
+    assert all(difference["script"].count(f"{module}.") for module in imported), difference["script"]  # none without need
     if name not in ("lower", "rewrite", "fuse"):  # a process each
         return
     code = f"from kintsugi._engine import engine\nimport runpy\nengine._set_fault('pass {name} wrong')\nrunpy.run_path('small.py', run_name='__main__')"
-    environment = os.environ | {"KINTSUGI_KERNELS": "1", "KINTSUGI_CACHE_DIR": ""}
+    environment = os.environ | {"KINTSUGI_KERNELS": "1", "KINTSUGI_CACHE_DIR": "", "PYTHONPATH": PACKAGES}
     broken = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, env=environment, check=False)
     assert broken.returncode == 1 and "compiled code differs" in broken.stderr, difference["script"] + broken.stderr
     if name == "lower":  # without the fault nothing is wrong
@@ -110,7 +115,7 @@ def test_a_failure_of_the_compiler_is_reduced(validate, tmp_path, fault):
     text = (tmp_path / "small.py").read_text()
     assert len(text.splitlines()) <= 30 and "fails(f, [" in text
     code = f"from kintsugi._engine import engine\nimport runpy\nengine._set_fault({fault!r})\nrunpy.run_path('small.py', run_name='__main__')"
-    environment = os.environ | {"KINTSUGI_KERNELS": "1", "KINTSUGI_CACHE_DIR": ""}
+    environment = os.environ | {"KINTSUGI_KERNELS": "1", "KINTSUGI_CACHE_DIR": "", "PYTHONPATH": PACKAGES}
     broken = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, env=environment, check=False)
     assert broken.returncode == 1 and "the compiler failed in" in broken.stderr, text + broken.stderr
     assert subprocess.run([sys.executable, "small.py"], cwd=tmp_path, env=environment, check=False).returncode == 0

@@ -1,5 +1,6 @@
 """Where compiled code gives something else than eager, fails, or is slower: which call of a graph is the first, and the smallest program that shows it."""
 
+import ast
 import contextlib
 import dataclasses
 
@@ -294,7 +295,8 @@ def _simple_inputs(fn, args, ask):
 def script(writer, args, kept, ask=compare):
     """Runs the calls compiled and eagerly; exit status 1 when they differ, or when the compiler fails, or when compiled ones are slower."""
     part = "from kintsugi._validate import compare" if ask is compare else f"from kintsugi.diagnose.differ import {ask.__name__}"
-    lines = ["import operator", "import sys", "", "import torch", "", "import kintsugi", part, "", "",
+    uses_operator = any(isinstance(node, ast.Name) and node.id == "operator" for node in ast.walk(ast.parse(writer.text)))
+    lines = [*(["import operator"] if uses_operator else []), "import sys", "", "import torch", "", "import kintsugi", part, "", "",
              *writer.text.rstrip("\n").splitlines(), "", "", "torch.manual_seed(0)"]
     for name, arg in zip(writer.params.values(), args):
         dtype = str(arg.dtype)
