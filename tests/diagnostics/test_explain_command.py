@@ -27,7 +27,7 @@ def test_a_break_in_every_layer_is_one_cause(explain):
     _, (model,), out = explain(programs.LAYERS, "--seconds", "0.01")
     cause, = model["causes"]
     assert (cause["why"], cause["count"], cause["line"], model["breaks"]) == ("DATA_DEPENDENT_BRANCH", 12, 11, 12)
-    assert cause["how"] == "measured" and 0 <= cause["price_us"] <= model["verdict"]["compiled_us"] * 1.01
+    assert cause["how"] in ("measured", "uncertain") and 0 <= cause["price_us"] <= model["verdict"]["compiled_us"] * 1.01
     assert out.out.startswith("Model (script.py:21): ") and "12 times in a call" in out.out
     assert cause["patch"]["lines"] == ["        x = torch.where(x.sum() > 1e9, x * 2, x)"]
 

@@ -15,7 +15,7 @@ def test_programs_compute_what_the_function_does(name, kintsugi_clean):
     found, = session.functions
     dump, values = program.capture(found, found.calls[-1], True)
     made = program.Program(dump, values)
-    steps = [entry["step"] for entry in dump["breaks"]]
+    steps = [entry["step"] for entry in dump["breaks"]] or made.own_reads(program.reads(dump))
     assert steps
     with torch.no_grad():
         for bridged in ((), steps):
@@ -39,7 +39,7 @@ def test_a_bridged_program_is_one_graph(kintsugi_clean):
     assert counts == [6, 5, 0]
 
 
-@pytest.mark.parametrize("name", ["loop, small", "asked for, small", "print"])
+@pytest.mark.parametrize("name", ["loop, small", "asked for, small", "print", "two numbers", "functions of numbers", "test"])
 def test_the_predicted_gain_is_of_the_size_of_the_real_one(name):
     """Times on a machine that does other things as well: the median of some tries, and a factor of two."""
     import statistics
@@ -72,7 +72,7 @@ def test_breaks_between_calls_that_cannot_be_run_apart_are_modelled(kintsugi_cle
             compiled(torch.ones(4, 64))
     found = diagnose(session.functions[0], seconds=0.02)
     cause = next(cause for cause in found.causes if cause.kind == "break")
-    assert cause.how == "modelled" and cause.price_us > 0 and found.verdict.compiled > 0 and 0 < cause.share <= 1
+    assert cause.how == "uncertain" and cause.price_us > 0 and found.verdict.compiled > 0 and 0 < cause.share <= 1
     assert cause.patch.lines == ["        torch._assert_async(torch.logical_not(torch.isnan(loss)), 'no number')"]
 
 
@@ -328,7 +328,7 @@ def test_graphs_that_run_step_by_step_have_a_price():
     left = [causes.Cause("steps", "", count=2), causes.Cause("steps", "", count=1)]
     price.fill_steps(left, verdict)
     assert [cause.price_us for cause in left] == pytest.approx([40.0, 20.0]) and left[0].share == pytest.approx(0.4)
-    assert all(cause.how == "modelled" and "uncertain" in cause.notes[0] for cause in left)
+    assert all(cause.how == "uncertain" and "uncertain" in cause.notes[0] for cause in left)
 
 
 def test_parts_that_pytorch_does_as_fast_are_no_cause(kintsugi_clean):
@@ -400,7 +400,49 @@ def test_every_cause_has_a_price_or_says_why_not(tmp_path, monkeypatch, capfd, k
     eager, = found["pieces"]
     assert eager["kind"] == "eager" and eager["unpriced"] == "no call was recorded" and "no price: no call was recorded" in out
     failing, = found["checked"]
-    assert failing["price_us"] > 0 and failing["how"] == "modelled"
+    assert failing["price_us"] > 0 and failing["how"] == "uncertain"
     again = next(cause for cause in found["scaled"] if cause["kind"] == "recompile")
     assert again["price_us"] > 0 and again["share"] is None and any("recording and compiling anew took" in note for note in again["notes"])
     assert found["ended"]
+
+
+def test_reads_of_data_inside_of_a_graph_are_causes(kintsugi_clean):
+    """No graph breaks there, but compiled code ends: numbers that go on into arithmetic, and tests of what is always so."""
+    from kintsugi.diagnose import show
+
+    with kintsugi_clean.config.patch(kernels=True):
+        found = _diagnose(kintsugi_clean, priced.standard, *priced.make("two numbers")[2])
+        number, = [cause for cause in found.causes if cause.kind == "read"]
+        assert found.graphs == 1 and found.breaks == 0 and number.count == 2 and number.price_us > 0 and number.how in ("measured", "uncertain")
+        assert number.title == "`float()` waits for the data of a tensor" and number.code.startswith("mean, deviation = ")
+        assert "nothing stands in the way" not in show.headline(found) and "reads of data" in show.text(found)
+        found = _diagnose(kintsugi_clean, priced.scaled, *priced.make("number in arithmetic")[2])
+        number, = [cause for cause in found.causes if cause.kind == "read"]
+        assert number.patch.lines == ["    scale = x.abs().max()"]
+        found = _diagnose(kintsugi_clean, priced.tested, *priced.make("test")[2])
+        test, = [cause for cause in found.causes if cause.kind == "read"]
+        assert test.count == 4 and test.title == "A test waits for the data of a tensor" and test.code == "if x.isnan().any():" and test.price_us > 0
+
+
+def test_a_number_has_one_price(kintsugi_clean):
+    """Where a break or a side effect is why it is read, their price is all."""
+    with kintsugi_clean.config.patch(kernels=True):
+        for name in ("item, small", "print of a number"):
+            fn, args = (told_number, priced.make("print")[2]) if name.startswith("print") else (priced.make(name)[0], priced.make(name)[2])
+            assert [cause.kind for cause in _diagnose(kintsugi_clean, fn, *args).causes] == ["effect" if name.startswith("print") else "break"]
+
+
+def told_number(x, w):
+    y = x * w
+    print("mean", y.mean().item())
+    return (y + 1).relu()
+
+
+def test_a_price_is_measured_or_uncertain_but_not_both():
+    from kintsugi.diagnose import causes, price, timing
+    from kintsugi.report import page
+
+    cause = causes.Cause("break", "Data-dependent branching", why="DATA_DEPENDENT_BRANCH", skipped=True, user=("none.py", 1, "f"))
+    times = {name: timing.Times([value * 1e-6] * 20) for name, value in (("base", 100), (0, 50))}
+    price._fill(cause, times, 0, 1.0)
+    assert cause.how == "uncertain" and "measured" not in page._cause("c", cause) and "(uncertain)" in page._cause("c", cause)

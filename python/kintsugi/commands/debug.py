@@ -110,8 +110,8 @@ def _detected(job):
         yield "", ""
         yield "2. Diagnose: what costs most comes first", "bold"
     for _, cause in causes:
-        times = f", {cause['count']} times in a call" if cause["kind"] == "break" and cause["count"] > 1 else ""
-        yield f"   {_price(cause):>16}  {show.place(*cause['user'][:2])}: {cause['title']}{times}  [{cause['id'] or cause['kind']}]", "" if _is_worth(cause) else "dim"
+        times = f", {cause['count']} times in a call" if cause["kind"] in ("break", "read") and cause["count"] > 1 else ""
+        yield f"   {_price(cause):>23}  {show.place(*cause['user'][:2])}: {cause['title']}{times}  [{cause['id'] or cause['kind']}]", "" if _is_worth(cause) else "dim"
 
 
 def _price(cause):
@@ -119,7 +119,7 @@ def _price(cause):
 
     if cause["price_us"] is None:
         return "not priced"
-    return show.us(cause["price_us"]) + (f" ({cause['share']:.0%})" if cause["share"] is not None else "")
+    return show.us(cause["price_us"]) + (f" ({cause['share']:.0%})" if cause["share"] is not None else "") + (" uncertain" if cause["how"] == "uncertain" else "")
 
 
 def _tried(job):
@@ -138,7 +138,7 @@ def _tried(job):
         place = show.place(*(cause.get("original") or cause["user"])[:2])
         if one["outcome"] == "kept":
             yield f"   kept     {place}: {cause['title']}", "green"
-            yield f"            the graph break is gone; values: {one['values']}", ""
+            yield f"            {'it waits no more' if cause['kind'] == 'read' else 'the graph break is gone'}; values: {one['values']}", ""
         else:
             yield f"   dropped  {place}: {cause['title']}", "yellow"
             yield f"            {one['reason']}", ""
@@ -161,7 +161,7 @@ def _left(job):
         filename, line, function = cause.get("original") or cause["user"]
         yield f"   {show.place(filename, line)} in {function}: {cause['title']} ({_price(cause)})", "" if _is_worth(cause) else "dim"
         code = cause["code"]
-        if code and cause["kind"] == "break":
+        if code and cause["kind"] in ("break", "read"):
             yield f"      {code}", "dim"
         for text in advice(cause):
             yield f"      {text}", ""
@@ -194,7 +194,8 @@ def _measured(job):
     if not measured:
         return
     yield "", ""
-    yield f"5. Measure: {show.count(job.breaks('before'), 'graph break')} before, {job.breaks('after')} after", "bold"
+    reads = (f" and {show.count(job.reads('before'), 'read')} of data", f" and {job.reads('after')}") if job.reads("before") else ("", "")
+    yield f"5. Measure: {show.count(job.breaks('before'), 'graph break')}{reads[0]} before, {job.breaks('after')}{reads[1]} after", "bold"
     for name, one in measured.items():
         gain = f"; {one['before_us'] / one['after_us']:.2f}x as fast as before" if one["certain"] else ""
         yield (f"   {name}: {show.us(one['before_us'])} -> {show.us(one['after_us'])} a call (eager {show.us(one['eager_us'])}){gain}",

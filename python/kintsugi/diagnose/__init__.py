@@ -7,7 +7,7 @@ import dataclasses
 
 from .. import _api, _kernels
 from . import causes as _causes
-from . import anatomy, fixes, outside, paths, price, recompiles, screen
+from . import anatomy, fixes, outside, paths, price, program, recompiles, screen
 
 
 @dataclasses.dataclass
@@ -32,6 +32,7 @@ class Diagnosis:
     limits: dict = None      # what this machine reaches, where kernels have times
     guards: list = dataclasses.field(default_factory=list)   # by the line that needs them
     record_ms: list = dataclasses.field(default_factory=list)
+    reads: int = 0           # of data, where a graph goes on behind them
     shown: int = 0           # the recording that `sequence` is of: the one that the measured call used, as far as kernels tell
 
     def as_dict(self):
@@ -61,7 +62,7 @@ def diagnose(observed, *, measure=True, repeat=False, progress=lambda text: None
         failed = [cause.title for cause in found if cause.kind == "failed"]
         verdict.note = f"not measured: {failed[-1] if failed else 'no call was recorded'}"
     price.fill_eager(found, verdict, stats["calls"])
-    found = [cause for cause in found if cause.kind != "effect" or (cause.share or 0) >= price.WORTH_TELLING]
+    found = [cause for cause in found if cause.kind not in price.SMALL or (cause.share or 0) >= price.WORTH_TELLING or cause.kind == "read" and not measure]
     left = list(_causes.of_kernels(observed, _kernels.rows(engine, compiled)))
     price.fill_steps(left, verdict)
     found += left
@@ -69,7 +70,7 @@ def diagnose(observed, *, measure=True, repeat=False, progress=lambda text: None
     if measure:
         price.say_why(found, verdict)
     for cause in found:
-        if cause.kind == "break":
+        if cause.kind in ("break", "read"):
             fixes.fit_into(cause)
     parts, limits = _kernels_of(observed, verdict) if kernels else ([], None)
     shown = next((row["recording"] for row in parts if row["us"]), max(0, len(dumps) - 1))
@@ -78,18 +79,19 @@ def diagnose(observed, *, measure=True, repeat=False, progress=lambda text: None
     return Diagnosis(observed.name, filename, line, len(entries), sum(len(dump["graphs"]) for dump in dumps), sum(len(dump["breaks"]) for dump in dumps),
                      sum(len(graph["nodes"]) for dump in dumps for graph in dump["graphs"]), stats["calls"], found, verdict,
                      [effect for dump in dumps for effect in dump["effects"]], _kernels.rows(engine, compiled), _digest(dumps, stats, observed),
-                     _sequence(dumps[shown]) if dumps else [], parts, limits, anatomy.guards(dumps), [dump["record_ns"] / 1e6 for dump in dumps], shown)
+                     _sequence(dumps[shown]) if dumps else [], parts, limits, anatomy.guards(dumps), [dump["record_ns"] / 1e6 for dump in dumps],
+                     sum(len(program.reads(dump)) for dump in dumps), shown)
 
 
-_ORDER = ("failed", "eager", "partial", "break", "effect", "recompile", "steps")
+_ORDER = ("failed", "eager", "partial", "break", "read", "effect", "recompile", "steps")
 
 
 def _gather(observed, entries, dumps, stats):
     """Of several recordings each cause once."""
     found = {}
     for dump in dumps:
-        for cause in _causes.of_dump(dump):
-            key = cause.why, cause.filename, cause.line
+        for cause in (*_causes.of_dump(dump), *_causes.of_reads(dump)):
+            key = cause.why or cause.title, cause.filename, cause.line
             if key not in found or cause.count > found[key].count:
                 found[key] = cause
     return [*_causes.of_failed_backend(observed), *_causes.of_eager_calls(observed, stats), *(_causes.of_partial(observed, entry) for entry in entries if entry.reason),

@@ -8,7 +8,7 @@ import linecache
 import re
 
 from .. import _logs, _messages
-from . import anatomy, fixes, paths
+from . import anatomy, fixes, paths, program
 
 
 _SLOT = re.compile(r"<(?:slot wrapper|method) '(?P<name>\w+)' of '(?P<owner>[\w.]+)' objects>")
@@ -18,7 +18,7 @@ _SLOT = re.compile(r"<(?:slot wrapper|method) '(?P<name>\w+)' of '(?P<owner>[\w.
 class Cause:
     """Something that keeps calls from being one compiled graph."""
 
-    kind: str                     # "failed", "break", "eager", "recompile", "partial", "steps", "effect"
+    kind: str                     # "failed", "break", "read", "eager", "recompile", "partial", "steps", "effect"
     title: str                    # first line of a report
     id: str = ""                  # KIN0001; "" where no row of the table explains it
     why: str = ""
@@ -38,17 +38,23 @@ class Cause:
     origin: list = dataclasses.field(default_factory=list)  # [(file, line, code)] where the data of a decision comes from
     count: int = 1                # times in one call
     steps: list = dataclasses.field(default_factory=list)   # of the trace
+    reads: str = ""               # of a read: what makes a number of a tensor; "": a test
     skipped: bool = False         # a decision that left out the code that depends on it
     patch: object = None          # fixes.Patch, fitted to the user's code
     price_us: float = None        # of a call; None: not measured
     unpriced: str = ""            # ... for this reason
     entries: list = dataclasses.field(default_factory=list)  # of recompiles: numbers of the recordings that they made
     spread_us: float = 0.0
-    how: str = ""                 # "measured", "modelled"; "" where there is no price
+    how: str = ""                 # "measured", "modelled", "uncertain" (a note says why); "" where there is no price
     share: float = None           # of the call
     notes: list = dataclasses.field(default_factory=list)
     changes: list = dataclasses.field(default_factory=list)  # of a recompile: (what, was, now)
     sides: tuple = ()             # of a break: the last calls of the graph before it, the first ones of the graph behind it
+
+    def doubt(self, why):
+        """The price is not to be relied on."""
+        self.how = "uncertain"
+        self.notes.append(f"the price is uncertain: {why}")
 
     @property
     def code(self):
@@ -104,6 +110,30 @@ def of_effects(dump):
         if f"`{name}`" not in cause.title:
             cause.title = f"{cause.title.removesuffix(_RUNS).removesuffix(_RUN)}, `{name}`{_RUN}"
     return list(found.values())
+
+
+def of_reads(dump):
+    """Places where a graph waits for data of a tensor, and goes on: numbers that are made of tensors, and tests of what is always so."""
+    found, ways = {}, paths.of(dump)
+    for index, node in program.reads(dump).items():
+        place = node["filename"], node["line"], node["function"]
+        name = node["target"] if node["vid"] else ""
+        shown = f".{name}()" if node["op"] == "call_method" else f"{name}()"
+        cause = found.get((bool(name), *place))
+        if cause is None:
+            cause = found[bool(name), *place] = Cause("read", f"`{shown}` waits for the data of a tensor" if name else "A test waits for the data of a tensor",
+                                                      filename=place[0], line=place[1], function=place[2], user=place, explanation=_NUMBER if name else _TEST)
+            cause.reads, cause.fix = name, _KEEP if name else _SELDOM
+        cause.steps.append(index)
+    for cause in found.values():
+        cause.count = max(len(way.intersection(cause.steps)) for way in ways)
+    return list(found.values())
+
+
+_NUMBER = "The graph goes on with the number, but compiled code ends there: what follows cannot be fused with what comes before."
+_TEST = "The graph goes on where the test has its usual outcome, but the test is computed in every call, and compiled code ends there."
+_KEEP = "keep it a tensor: arithmetic with a tensor of one element gives what a number gives, without waiting"
+_SELDOM = "test less often (in every hundredth call, say), or once, outside of the compiled function"
 
 
 def _break_cause(entry, dump, makers):

@@ -136,10 +136,13 @@ class Job:
         if now.failure:
             return f"the changed program ended with {now.failure}", None
         after = now.diagnose(False)
-        left = sum(one["breaks"] for one in after)
-        before = sum(one["breaks"] for one in self.record["after"])
+        left, before = (sum(one["breaks"] for one in when) for when in (after, self.record["after"]))
         made["after_breaks"] = left
-        if left >= before:
+        if made["cause"]["kind"] == "read" and left == before:
+            waits, waited = sum(one["reads"] for one in after), self.reads("after")
+            if waits >= waited:
+                return f"the program still waits for data ({show.count(waited, 'time')} before, {waits} after)", None
+        elif left >= before:
             fresh = {key(c) for one in after for c in one["causes"]} - {key(c) for one in self.record["after"] for c in one["causes"]}
             names = ", ".join(sorted(f"{title(k, after)}" for k in fresh))
             return f"the graph still breaks ({before} graph breaks before, {left} after" + (f": {names})" if names else ")"), None
@@ -170,6 +173,9 @@ class Job:
                                    if "before kintsugi" in samples.get(name, {})}
 
     # ---- what comes of it ----
+
+    def reads(self, when):
+        return sum(one["reads"] for one in self.record[when] or ())
 
     def breaks(self, when):
         return sum(one["breaks"] for one in self.record[when] or ())

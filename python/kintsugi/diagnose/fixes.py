@@ -46,7 +46,7 @@ def fit_into(cause):
 
 def fit(cause):
     """A Patch for the user's line of a break, or None."""
-    rule = _RULES.get(cause.why)
+    rule = _RULES.get(cause.why) if cause.kind == "break" else _OF_READS.get(cause.reads)
     filename, line, _ = cause.user
     if rule is None or (filename, line) != (cause.filename, cause.line):  # the line of a library is not the user's to change
         return None
@@ -673,3 +673,4 @@ _RULES = {
     "EXPLICIT_BREAK": _remove_call, "SET_DATA": _set_data, "TENSOR_NUMPY": _numpy_function, "OPAQUE_CALL": _math,
     "GENERATOR_ESCAPES": _generator,
 }
+_OF_READS = {"item": _item, "float": _number, "int": _number, "bool": _number}  # by what makes a number of a tensor

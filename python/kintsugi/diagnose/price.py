@@ -1,4 +1,4 @@
-"""What each cause costs: microseconds of a call, measured by making the function without it.
+"""What each cause costs: microseconds of a call, measured by making the function without it. How that was found is one word for each price.
 
 "measured"  the tensor calls of the recording were compiled as they are and with the cause bridged, and timed in turns
 "modelled"  the boundary was measured in the same way, but what the break itself does (a call of C code, say) cannot be left out or run
@@ -13,7 +13,8 @@ from . import program as programs
 from .screen import quiet
 
 MOST = 8          # causes that are priced one by one; the rest are told without a price
-WORTH_TELLING = 0.02  # share of a call from which a side effect is told as a cause
+WORTH_TELLING = 0.02  # share of a call from which a cause of these kinds is told
+SMALL = ("effect", "read")
 SECONDS = 0.25    # of measuring for each way
 
 
@@ -61,11 +62,12 @@ def measure(observed, call, causes, verdict, progress=lambda text: None, seconds
     so that it is of interest what the same tensor calls take compiled."""
     engine = _api.start_engine()
     breaks = [cause for cause in causes if cause.kind == "break"]
+    reads = [cause for cause in causes if cause.kind == "read"]
     effects = [cause for cause in causes if cause.kind == "effect"]
-    compiled, ways = {}, {}
+    compiled, ways, failed = {}, {}, set()
     program, known, dump = None, [], None
     given = call.copy()
-    if breaks or (effects or left) and may_run:
+    if breaks or (reads or effects or left) and may_run:
         progress(f"{observed.name}: writing its tensor calls as a function")
         try:
             dump, values = programs.capture(observed, call, may_run, given)
@@ -74,6 +76,7 @@ def measure(observed, call, causes, verdict, progress=lambda text: None, seconds
             with quiet(), call.modes():
                 made.try_out()
             program = made
+            known += _find_reads(program, reads)
         except programs.NoProgram as error:
             told = f"prices of graph breaks are modelled: {error}" if known else ""
             verdict.note = "; ".join(filter(None, (verdict.note, told)))
@@ -83,16 +86,17 @@ def measure(observed, call, causes, verdict, progress=lambda text: None, seconds
             ways["eager"]()
             timing.warm(ways["compiled"], (observed.compiled,))
         with config.patch(step_aside=False):
-            for name, fn in _variants(program, known, effects if may_run else ()):
+            for name, fn in _variants(program, known, effects if may_run else (), failed):
                 progress(f"{observed.name}: compiling {count_of(len(compiled) + 1)} variant")
                 compiled[name] = engine.Compiled(fn)
                 ways[name] = _caller(compiled[name], program.args)
                 if not _runs(ways[name], compiled[name], name):
                     del ways[name]
+                    failed.add(name)
         progress(f"{observed.name}: measuring")
         with config.patch(step_aside=config.step_aside and _is_aside(observed)):  # a comparison with eager calls that has not ended is no part of a call
             times = timing.steady(ways, seconds * len(ways)) if ways else {}
-        opaque = [cause for cause in (*effects, *(cause for cause, _ in known if cause.why not in programs.BRIDGED))] if may_run else []
+        opaque = [cause for cause in (*effects, *(cause for cause, _ in known if not _is_bridged(cause)))] if may_run else []
         alone = timing.of_lines(ways["eager"], {(cause.filename, cause.line) for cause in opaque}) if opaque else {}
         guards = engine.time_guards(observed.compiled, given[0], kwargs=given[1]) * 1e-9 if may_run else 0.0
     verdict.disturbed = any(one.disturbed for one in times.values())
@@ -103,7 +107,7 @@ def measure(observed, call, causes, verdict, progress=lambda text: None, seconds
         verdict.spread = max(times["eager"].spread, times["compiled"].spread)
     if program is not None:
         _fill_all(known, effects if may_run else (), times, verdict, guards, alone)
-        _fill_modelled([pair for number, pair in enumerate(known[:MOST]) if number not in times], dump, verdict)
+        _fill_modelled([pair for number, pair in enumerate(known[:MOST]) if number not in times and pair[0].kind == "break"], dump, verdict)
     elif known:
         progress(f"{observed.name}: measuring what a graph break costs on this machine")
         _fill_modelled(known, dump, verdict)
@@ -123,9 +127,9 @@ def _runs(way, compiled, name):
 def _fill_modelled(known, dump, verdict):
     for cause, steps in known:
         price = model.price(dump, steps)
-        cause.price_us, cause.how = min(price, verdict.compiled or price) * 1e6, "modelled"
+        cause.price_us = min(price, verdict.compiled or price) * 1e6
         cause.share = cause.price_us * 1e-6 / verdict.compiled if verdict.compiled else None
-        cause.notes.append("the price is uncertain: it is what such a break costs in a small function here, and what is written and read again because of it")
+        cause.doubt("it is what such a break costs in a small function here, and what is written and read again because of it")
 
 
 def fill_eager(causes, verdict, calls):
@@ -190,7 +194,24 @@ def _find(dump, breaks):
     return sorted(known, key=lambda pair: -len(pair[1]))
 
 
-def _variants(program, known, effects):
+def _find_reads(program, reads):
+    """The same for reads: where they stand in this recording."""
+    found = []
+    for cause in reads:
+        steps = program.own_reads(index for index, node in programs.reads(program.dump).items()
+                                  if (node["filename"], node["line"], bool(node["vid"])) == (cause.filename, cause.line, bool(cause.reads)))
+        if steps:
+            cause.count = len(steps)
+            found.append((cause, steps))
+    return sorted(found, key=lambda pair: -len(pair[1]))
+
+
+def _is_bridged(cause):
+    """Is there a program without it that does the same? Else its price is a model."""
+    return cause.kind == "read" or cause.why in programs.BRIDGED
+
+
+def _variants(program, known, effects, failed):
     if program is None:
         return
     yield "base", program.write(())
@@ -200,7 +221,7 @@ def _variants(program, known, effects):
     for number, (_, steps) in enumerate(known[:MOST]):
         yield number, program.write(steps)
     if len(known) > 1:
-        yield "all", program.write([step for _, steps in known for step in steps])
+        yield "all", program.write([step for number, (_, steps) in enumerate(known) if number not in failed for step in steps])
 
 
 def _fill_all(known, effects, times, verdict, guards, alone):
@@ -217,9 +238,9 @@ def _fill_all(known, effects, times, verdict, guards, alone):
             _fill(cause, times, number, scale)
     spread = timing.difference(times, "compiled", "base")[1] if "compiled" in times else 0.0
     feeding = max(0.0, scale * timing.difference(times, "base", "without effects")[0]) if "without effects" in times else 0.0
-    verdict.rest = _share_rest([cause for cause, _ in known if cause.how == "modelled"], effects, max(0.0, rest - guards), spread, alone, feeding)
+    verdict.rest = _share_rest([cause for cause, _ in known if cause.price_us is not None and not _is_bridged(cause)], effects, max(0.0, rest - guards), spread, alone, feeding)
     if verdict.compiled and known and every != "base":
-        beyond = sum(cause.price_us for cause, _ in known if cause.how == "modelled") * 1e-6
+        beyond = sum(cause.price_us for cause, _ in known if cause.price_us is not None and not _is_bridged(cause)) * 1e-6
         verdict.without_breaks = total - scale * (base - times[every].typical) if not beyond else max(0.0, min(total - beyond, times[every].typical + rest))
     for cause in (*(cause for cause, _ in known), *effects):
         if cause.price_us is not None:
@@ -234,17 +255,17 @@ def _caller(compiled, args):
 def _fill(cause, times, number, scale):
     gain, spread = (scale * value for value in timing.difference(times, "base", number))
     cause.price_us, cause.spread_us = max(0.0, gain * 1e6), spread * 1e6
-    cause.how = "measured" if cause.why in programs.BRIDGED else "modelled"
+    cause.how = "measured" if _is_bridged(cause) else "modelled"
     if gain < -max(spread, 0.01 * times["base"].typical):
         cause.notes.append(f"without the break the call would take {show.us(-gain * 1e6)} longer: what replaces it computes more")
     if cause.why == "DATA_DEPENDENT_BRANCH" and cause.skipped:
-        cause.notes.append("the price is uncertain: torch.where would also compute the side that these calls did not take")
+        cause.doubt("torch.where would also compute the side that these calls did not take")
     elif any(times[way].disturbed for way in ("base", number)):
-        cause.notes.append("the price is uncertain: other programs interrupted most of what was timed")
+        cause.doubt("other programs interrupted most of what was timed")
     elif spread > max(abs(gain) / 3, 0.2e-6):
-        cause.notes.append(f"the price is uncertain: it varied by {show.us(spread * 1e6)} from turn to turn")
+        cause.doubt(f"it varied by {show.us(spread * 1e6)} from turn to turn")
     elif abs(gain) < 0.1 * times["base"].typical and cause.how == "measured":
-        cause.notes.append("the price is uncertain: it is small, and depends on how the fix is written")
+        cause.doubt("it is small, and depends on how the fix is written")
 
 
 def _share_rest(causes, effects, rest, spread, alone, feeding):
@@ -259,7 +280,7 @@ def _share_rest(causes, effects, rest, spread, alone, feeding):
         share = takes[id(cause)] / sum(takes[id(one)] for one in effects) if takes[id(cause)] else 0.0
         cause.price_us, cause.spread_us, cause.how = (scale * takes[id(cause)] + feeding * share) * 1e6, spread * 1e6, "modelled"
         if spread > max(rest / 3, 0.2e-6):
-            cause.notes.append(f"the price is uncertain: it varied by {show.us(spread * 1e6)} from turn to turn")
+            cause.doubt(f"it varied by {show.us(spread * 1e6)} from turn to turn")
     return rest - scale * sum(takes.values())
 
 
@@ -267,6 +288,6 @@ def fill_steps(causes, verdict):
     """Graphs that run step by step: what a call takes beyond the same tensor calls compiled, side effects and guards."""
     for cause in causes:
         if verdict.rest is not None and verdict.compiled:
-            cause.price_us, cause.how = verdict.rest * 1e6 * cause.count / sum(one.count for one in causes), "modelled"
+            cause.price_us = verdict.rest * 1e6 * cause.count / sum(one.count for one in causes)
             cause.share = cause.price_us * 1e-6 / verdict.compiled
-            cause.notes.append("the price is uncertain: it is what the call takes beyond the same tensor calls, compiled by themselves")
+            cause.doubt("it is what the call takes beyond the same tensor calls, compiled by themselves")

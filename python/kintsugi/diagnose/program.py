@@ -60,6 +60,7 @@ class Program:
         taken = set(self.path)
         self.nodes = {index: node for index, node in _nodes_by_step(dump).items() if index in taken}
         self.breaks = {entry["step"]: entry for entry in dump["breaks"] if entry["step"] in taken}
+        self.inside = set(self.epochs_inside())
         self.args = []
         self.externals = {}
         self.constants = {}
@@ -67,12 +68,44 @@ class Program:
         if not self.nodes:
             raise NoProgram("it has no tensor calls")
 
+    def epochs_inside(self):
+        """Steps between two calls of a graph that look at objects again: compiled code ends there."""
+        waiting, graph = [], 0
+        for index in self.path:
+            step = self.dump["steps"][index]
+            if index in self.nodes:
+                if step["graph"] == graph:
+                    yield from waiting
+                waiting, graph = [], step["graph"]
+            elif step["kind"] == "epoch":
+                waiting.append(index)
+
     def write(self, bridged, left_out=frozenset()):
         writer = _Writer(self, frozenset(bridged), left_out)
         text = writer.text()
         names = dict(writer.names)
         exec(compile(text, "<kintsugi: calls of a recording>", "exec"), names)
         return names["program"]
+
+    def own_reads(self, wanted):
+        """Those of these steps that have a price of their own: not reads that only side effects need, and not those that breaks are made of."""
+        of_breaks = _Writer(self, frozenset(self.breaks), frozenset()).kept
+        without = self.only_for_effects()
+        return [index for index in wanted if index in self.nodes and index not in without and self.nodes[index]["vid"] not in of_breaks]
+
+    def only_for(self, indices):
+        """These steps, and those of tensor calls that nothing else needs."""
+        steps, found, live, needed = self.dump["steps"], set(indices), set(), set()
+        for index in reversed(self.path):
+            node, operands = self.nodes.get(index), steps[index]["operands"]
+            if index in found:
+                needed.update(operands)
+            elif node and node["vid"] and node["vid"] in needed and node["vid"] not in live and not node["target"].endswith("_"):
+                found.add(index)
+                needed.update(operands)
+            elif node or index in self.breaks or steps[index]["kind"] != "check":
+                live.update(operands)
+        return frozenset(found)
 
     def only_for_effects(self):
         """Steps of tensor calls that nothing needs but side effects: `y.norm()` in `print(float(y.norm()))`."""
@@ -120,6 +153,26 @@ def is_effect(step):
     return step["kind"] == "call" and not step["graph"] and "effect" in step["flags"]
 
 
+def makes_number(node):
+    """Does it make a number of a tensor of one element?"""
+    return node["target"] == "item" or node["callable"] in _CONVERSIONS
+
+
+_CONVERSIONS = (float, int, bool)
+
+
+def reads(dump):
+    """{index of a step: its node} where a graph reads the data of a tensor and goes on: for a number, or to test what is always so (docs/design/numbers.md)."""
+    try:
+        nodes = _nodes_by_step(dump)
+    except NoProgram:
+        return {}
+    tensors = {node["vid"] for node in nodes.values() if fx.parse_note(node["note"] or "")}
+    tensors.update(entry["vid"] for graph in dump["graphs"] for entry in graph["inputs"] if fx.parse_note(entry["note"] or ""))
+    return {index: node for index, node in nodes.items() if (dump["steps"][index]["kind"] == "check" or makes_number(node))
+            and any(isinstance(arg, dict) and arg.get("vid") in tensors for arg in node["args"])}
+
+
 def goes_on_as_true(step):
     """Did the recording take the side on which the condition of a decision is true?"""
     return step["text"].endswith(", True)") if step["imm"] > 1 else step["imm"] == 0
@@ -151,6 +204,23 @@ def _imitation(dump, vid):
     return None
 
 
+def _in_torch(fn, count):
+    """What does with a tensor what `fn` does with a number, where that needs another function; or None."""
+    if fn in (min, max) and count == 2:
+        return _least if fn is min else _greatest
+    if getattr(fn, "__module__", None) == "math":
+        return getattr(torch, fn.__name__, None)
+    return None
+
+
+def _least(a, b):
+    return torch.minimum(a, b) if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor) else a.clamp(max=b) if isinstance(a, torch.Tensor) else b.clamp(max=a)
+
+
+def _greatest(a, b):
+    return torch.maximum(a, b) if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor) else a.clamp(min=b) if isinstance(a, torch.Tensor) else b.clamp(min=a)
+
+
 _NAME = re.compile(r"\b[vc]\d+\b")
 INFIX = {"+", "-", "*", "/", "//", "%", "@", "**", "&", "|", "^", "<<", ">>", "<", "<=", ">", ">=", "==", "!="}
 
@@ -168,7 +238,9 @@ class _Side:
 
 class _Writer:
     def __init__(self, program, bridged, left_out):
-        self.program, self.bridged, self.left_out = program, bridged, left_out
+        self.program, self.bridged = program, bridged
+        tests = [index for index in bridged if index in program.nodes and not program.nodes[index]["vid"]]
+        self.left_out = left_out | program.only_for(tests) if tests else left_out
         self.names = {"torch": torch, "graph_break": _api.graph_break}
         self.known = {}      # id of an object: its name
         self.made = {}       # vid: (name, note)
@@ -176,13 +248,14 @@ class _Writer:
         self.waiting = None  # a bridged decision: the next line is one of its sides
         self.side = None
         self.lines = []
-        self.kept = self.numbers_behind()
+        self.kept = self.numbers_behind() | {program.nodes[index]["vid"] for index in bridged if index in program.nodes}
+        self.tensors = set(self.kept)  # numbers of the program that are tensors here
 
     def numbers_behind(self):
         """Numbers made of tensors that bridged decisions depend on: vids. There the tensor stays a tensor."""
         makers = {node["vid"]: node for node in self.program.nodes.values() if node["vid"]}
         found, seen = set(), set()
-        waiting = [vid for index in self.bridged if self.program.breaks[index]["why"] in NUMBERS
+        waiting = [vid for index in self.bridged if index in self.program.breaks and self.program.breaks[index]["why"] in NUMBERS
                    for vid in self.program.dump["steps"][index]["operands"]]
         while waiting:
             vid = waiting.pop()
@@ -190,13 +263,14 @@ class _Writer:
             if vid in seen or node is None:
                 continue
             seen.add(vid)
-            if node["target"] == "item" or node["callable"] in (float, int, bool):
+            if makes_number(node):
                 found.add(vid)
             else:
                 waiting += [arg["vid"] for arg in node["args"] if isinstance(arg, dict) and "vid" in arg]
         return found
 
     def text(self):
+        behind = False  # a break that is kept: what was found out behind it, it made necessary
         for index in self.program.path:
             step = self.program.dump["steps"][index]
             if index in self.left_out:
@@ -205,6 +279,9 @@ class _Writer:
                 self.add_node(self.program.nodes[index])
             elif index in self.program.breaks:
                 self.add_break(index, step, self.program.breaks[index])
+                behind = index not in self.bridged
+            elif behind and step["kind"] == "epoch" and index in self.program.inside:
+                self.lines.append("graph_break()")
         self.decide()
         results = self.program.dump["graphs"][-1]["outputs"] if self.program.dump["graphs"] else ()
         outputs = [name for vid, (name, _) in self.made.items() if vid not in self.used or vid in results and not self.goes_on(vid)]
@@ -238,10 +315,13 @@ class _Writer:
         args = [self.value(arg) for arg in node["args"]]
         kwargs = [f"{name}={self.value(arg)}" for name, arg in node["kwargs"].items()]
         name = f"v{node['vid']}"
-        if node["vid"] in self.kept and len(args) == 1:
+        if self.is_tensor_instead(node) and len(args) == 1 and makes_number(node):
             self.made[node["vid"]] = args[0], node["note"]
             return
-        if node["op"] == "call_method":
+        function = _in_torch(node["callable"], len(args)) if self.is_tensor_instead(node) and not kwargs else None
+        if function is not None:
+            text = f"{self.object(function)}({', '.join(args)})"
+        elif node["op"] == "call_method":
             text = f"{args[0]}.{node['target']}({', '.join(args[1:] + kwargs)})"
         elif node["op"] == "operator" and node["target"] in INFIX and len(args) == 2:
             text = f"{args[0]} {node['target']} {args[1]}"
@@ -256,6 +336,12 @@ class _Writer:
         if self.waiting:
             self.choose(name, node)
         self.made[node["vid"]] = name, node["note"]
+
+    def is_tensor_instead(self, node):
+        """Is its result a tensor here, where the program has a number?"""
+        if node["vid"] not in self.tensors and node["note"] is None and any(isinstance(arg, dict) and arg.get("vid") in self.tensors for arg in node["args"]):
+            self.tensors.add(node["vid"])
+        return node["vid"] in self.tensors
 
     def choose(self, name, node):
         """Is `name` what one side of a bridged decision makes? It is like a value that its line was given, which the other side leaves."""
