@@ -19,6 +19,7 @@ import operator
 import time
 
 import torch
+from torch.utils import _pytree as pytree
 
 from . import _messages, _operators, _symbols, fx
 from ._config import config
@@ -206,7 +207,7 @@ class Subgraph:
         """Do the program's own calls raise? Step by step they do so at the right line."""
         try:
             with self._overriding(inputs):
-                self._quiet(self.gm)(*inputs)
+                self._quiet(self.gm, self.gm)(*inputs)
         except Exception:
             return True
         return False
@@ -316,7 +317,7 @@ class Subgraph:
         if symbolic is None:
             with self._describe_nodes(inputs) if _reads_metadata(self.backend) else contextlib.nullcontext():
                 gm, join = self._open_outputs() if self.nested else (self.gm, None)
-                return _joined(self._quiet(_check_callable(self.backend(gm, list(inputs)))), join)
+                return _joined(self._quiet(_check_callable(self.backend(gm, list(inputs))), gm), join)
         gm = fx.to_graph_module(self.graph, self.numbers, symbolic)
         free = {i for i, dim in symbolic.places if dim is None}
         given, places, tensors = [], [], iter(i for i in range(len(inputs)) if i not in free)
@@ -329,7 +330,7 @@ class Subgraph:
         with _compiling(self, symbolic.context):
             fill_example_values(gm, symbolic.mode)
             join = _split_outputs(gm) if self.nested else None
-            fn = _joined(self._quiet(_check_callable(self.backend(gm, given))), join)
+            fn = _joined(self._quiet(_check_callable(self.backend(gm, given)), gm), join)
         return lambda *now: fn(*(now[i].shape[dim] if type(dim) is int else now[i] for i, dim in places))
 
     def _describe_nodes(self, inputs):
@@ -348,10 +349,12 @@ class Subgraph:
         gm = torch.fx.GraphModule(self.gm, copy.deepcopy(self.gm.graph))
         return gm, _split_outputs(gm)
 
-    def _quiet(self, fn):
-        """A graph module prints the place of an error before it raises it: an assertion that does not hold is nobody's error."""
-        asserts = isinstance(fn, torch.fx.GraphModule) and any(node["callable"] in _ASSERTIONS for node in self.graph["nodes"])
-        return fn.forward if asserts else fn
+    def _quiet(self, fn, given):
+        """A graph module prints the place of an error before it raises it. Where nobody has changed the graph the error is the program's own, which
+        raises it again at its line; an assertion that does not hold is nobody's error."""
+        ours = isinstance(fn, torch.fx.GraphModule) and not (fn._forward_hooks or fn._forward_pre_hooks)
+        asserts = ours and any(node["callable"] in _ASSERTIONS for node in self.graph["nodes"])
+        return fn.forward if asserts or (ours and fn is given) else fn
 
     def suppress(self, error, reason):
         self.note(reason, "BACKEND_FAILED")
@@ -417,10 +420,12 @@ def _joined(fn, join):
 
 
 def fill_example_values(gm, mode):
-    """meta["example_value"] of all nodes, as far as PyTorch can say. Functions of the program are not run for it."""
+    """meta["example_value"] of all nodes, as far as PyTorch can say. Functions and operators of the program are not run for it."""
     class Interpreter(torch.fx.Interpreter):
         def run_node(self, node):
             if node.op == "call_function" and not _is_torch(node.target):
+                raise NotImplementedError
+            if not all(map(_is_of_library, pytree.tree_leaves(self.fetch_args_kwargs_from_env(node)))):
                 raise NotImplementedError
             value = super().run_node(node)
             node.meta["example_value"] = value
@@ -537,6 +542,11 @@ def _changes_something(node):
             (arg is True and node["op"] != "operator" and name not in _COMPUTES) or (name in _WRITES_IF and arg is not False) for name, arg in [
                 *enumerate(node["args"]), *node["kwargs"].items()]) or \
         (node["op"] == "call_function" and (node["callable"] is None or not _is_torch(node["callable"])))
+
+
+def _is_of_library(value):
+    """Is the class PyTorch's or Python's own? Operators of others run code of the program."""
+    return type(value).__module__.partition(".")[0] in ("torch", "builtins", "kintsugi")
 
 
 def _is_torch(fn):

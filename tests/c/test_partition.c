@@ -342,6 +342,10 @@ test_switches(void)
     CHECK_STR(EVERY("on = local\ng = const code\n" FIRST "n = call torch effect settings stores g on\n" LAST),
               "C plain | it may run arbitrary Python code\nC plain | the recording ends\n");
     CHECK_STR(EVERY("on = const true\ng = const code\nn = call torch effect settings stores g on\n" LAST), "C plain | the recording ends\n");
+    /* one behind the last call is left to the program: graphs give settings back */
+    CHECK_STR(EVERY("on = const true\ng = const code\n" FIRST "n = call torch effect settings stores g on\no = call opaque effect f a\n" LAST),
+              "C plain | it may run arbitrary Python code\nC plain | the recording ends\n");
+    CHECK_STR(EVERY("on = const true\ng = const code\n" FIRST "n = call torch effect settings stores g on\n"), "C plain | the recording ends\n");
 }
 
 int

@@ -642,3 +642,32 @@ def test_stats_count_the_graphs_that_the_backend_got():
     (variant,) = kintsugi.stats(compiled)["variants"]
     assert variant["graphs"] == 1 < variant["subgraphs"] == len(made)
     assert f"1 graph in {len(made)} parts" in str(kintsugi.explain(compiled)(vector()))
+
+
+def test_settings_that_are_switched_last_stay():
+    """A graph gives back what it has switched; what its program leaves switched is switched in order."""
+    def fn(x, w):
+        y = x * 2
+        torch.set_grad_enabled(False)
+        print(end="")
+        w.copy_(y)
+        torch.set_grad_enabled(True)
+        return w * y
+
+    weights = [nn.Parameter(vector()) for _ in range(2)]
+    compiled = kintsugi.compile(fn, backend=lambda gm, inputs: gm)
+    for _ in range(3):
+        assert torch.equal(compiled(vector(), weights[0]), fn(vector(), weights[1]))
+
+
+def test_errors_of_the_program_are_told_once(capsys):
+    """A graph module that the backend has left as it was does not print where it failed."""
+    def fn(x, w):
+        return (x + 1) @ w
+
+    compiled = kintsugi.compile(fn, backend=lambda gm, inputs: gm)
+    for n in (6, 6, 5, 5):
+        for f in (fn, compiled):
+            with pytest.raises(RuntimeError) if n == 5 else contextlib.nullcontext():
+                f(vector(), vector(n))
+    assert capsys.readouterr().err == ""

@@ -160,6 +160,23 @@ find_ranges(finder *f)
 
 /* -- what is known of whole subgraphs ------------------------------------------------------------------------------- */
 
+/* A graph gives back the settings that it has switched, so what is switched behind its last call happens in order, and stays. */
+static void
+leave_last_switches(const kin_trace *t, kin_subgraphs *subgraphs)
+{
+    for (uint32_t u = 0; u < subgraphs->at.len; u++) {
+        kin_subgraph *subgraph = &subgraphs->at.at[u];
+        while (kin_step_switches(&t->steps.at[subgraph->last])) { /* the first call is none */
+            subgraphs->by_step[subgraph->last] = 0;
+            do
+                subgraphs->role[subgraph->last--] = KIN_ROLE_NONE;
+            while (subgraphs->by_step[subgraph->last] != u + 1);
+        }
+        if (subgraph->at > subgraph->last)
+            subgraph->at = 0;
+    }
+}
+
 static bool
 runs_in_order(const kin_subgraphs *subgraphs, const kin_trace *t, uint32_t step)
 {
@@ -257,6 +274,7 @@ kin_partition_find(const kin_partition_input *in)
         status = find_ranges(&f);
     }
     if (status == KIN_OK) {
+        leave_last_switches(in->t, subgraphs);
         note_roles(&f);
         status = kin_partition_find_needs(in, subgraphs);
     }
