@@ -199,6 +199,32 @@ def test_losses_whose_gradients_have_no_meta_kernel(name):
     assert kintsugi.stats(compiled)["kernels"][0]["launches"] > 0
 
 
+@pytest.mark.parametrize("kind", ["exponential", "mean", "own function"])
+def test_averaged_models(kind):
+    """Where the number of steps decides, data decides; all else of a step is compiled."""
+    from torch.optim import swa_utils
+
+    options = {"exponential": {"multi_avg_fn": swa_utils.get_ema_multi_avg_fn(0.9)}, "mean": {}, "own function": {"avg_fn": lambda a, p, n: a + (p - a) / (n + 2)}}[kind]
+
+    def train(compile):
+        step = Step()
+        average, seen = swa_utils.AveragedModel(step.model, **options), []
+
+        def averaged(x, y):
+            loss = step.plain(x, y)
+            average.update_parameters(step.model)
+            return loss
+        fn = compile(averaged)
+        for x, y in data(8):
+            seen.append((fn(x, y).clone(), [p.detach().clone() for p in average.parameters()], average.n_averaged.item()))
+        return seen, fn
+
+    (mine, compiled), (eager, _) = train(kintsugi.compile), train(lambda f: f)
+    torch.testing.assert_close(mine, eager, rtol=1e-4, atol=1e-6)
+    stats = kintsugi.stats(compiled)
+    assert stats["recordings"] + stats["branches"] <= 3 and stats["kernels"][0]["launches"] > 0 and stats["optimizer_steps"]["compiled"] > 0, stats
+
+
 COMPILED = """
 import sys
 sys.path[:0] = {paths!r}
