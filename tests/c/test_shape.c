@@ -53,6 +53,9 @@ test_kinds(void)
     ANSWERS(two, "aten.cat.default", "([%1, %1], 1)", "1 f32[4/6 6/1] of 0+0");
     ANSWERS(two, "aten.arange.start_step", "(0, 1, 0.3)", "1 f32[4/1] of 0+0");
     ANSWERS(two, "aten.view.default", "(%1, [2, -1])", "1 f32[2/6 6/1] of 1+0");
+    ANSWERS(two, "aten.slice_scatter.default", "(%1, %1, 0, None, 9223372036854775807)", "1 f32[4/3 3/1] of 0+0");
+    ANSWERS("%1 = input 0 : f32[3, 4]{1, 3}@1+0\n%2 = input 1 : f32[3]{1}@2+0\n", "aten.select_scatter.default", "(%1, %2, 1, -4)", "1 f32[3/1 4/3] of 0+0");
+    ANSWERS("%1 = input 0 : f32[2]{1}@1+0\n%2 = input 1 : f32[1]{1}@2+0\n", "aten.slice_scatter.default", "(%1, %2, 0, 0, 2, 9223372036854775807)", "1 f32[2/1] of 0+0");
 }
 
 static void
@@ -71,6 +74,10 @@ test_declined(void)
     ANSWERS(two, "aten.unsqueeze.default", "(%1, 9223372036854775807)", "-");
     ANSWERS(two, "aten.squeeze.dims", "(%1, [0, 0])", "-");
     ANSWERS(two, "aten.slice.Tensor", "(%1, 0, 0, 4, 0)", "-");
+    ANSWERS(two, "aten.slice_scatter.default", "(%1, %2, 0)", "-");
+    ANSWERS(two, "aten.slice_scatter.default", "(%1, %1, 0, 0, 4, -9223372036854775808)", "-");
+    ANSWERS(two, "aten.select_scatter.default", "(%1, %1, 0, 0)", "-");
+    ANSWERS(two, "aten.select_scatter.default", "(%1, %2)", "-");
     ANSWERS(two, "aten.cat.default", "([], 0)", "-");
     ANSWERS(two, "aten.cat.default", "([1, 2], 0)", "-");
     ANSWERS(two, "aten.index.Tensor", "(%1, [None, None, None])", "-");
@@ -99,6 +106,7 @@ test_names(void)
 {
     CHECK(has_rule("aten.add.Tensor"));
     CHECK(has_rule("aten.add_.Tensor"));
+    CHECK(has_rule("aten.masked_fill_.Scalar"));
     CHECK(!has_rule("aten.cat_.default"));
     CHECK(!has_rule("aten.add"));
     CHECK(!has_rule(""));

@@ -311,7 +311,7 @@ count_slice(int64_t size, int64_t start, int64_t end, int64_t step)
     end = end < 0 ? end + size : end;
     start = start < 0 ? 0 : start > size ? size : start;
     end = end < start ? start : end > size ? size : end;
-    return (end - start + step - 1) / step;
+    return (end - start) / step + ((end - start) % step != 0);
 }
 
 /* (g, sizes, dim, start, end, step) */
