@@ -3,6 +3,7 @@
  * searched before it.
  */
 #include "py/compat/heap.h"
+#include "py/compat/imports.h"
 #include "py/compat/kinds.h"
 #include "py/objects/objects.h"
 #include "py/torchcalls/torchcalls.h"
@@ -468,13 +469,22 @@ module_attr(rec *r, kin_vid base, PyObject *name, attr_result *out)
     set_value(out, rec_dict_item(r, rec_const(r, dict), name, value));
 }
 
+/* The metaclass of the classes that pybind11 makes in torch (SDPBackend). It looks up what type does, but for methods that come as they are. */
+static bool
+is_of_pybind(PyTypeObject *meta)
+{
+    static PyObject *example;
+    PyObject *cls = kin_import_once(&example, "torch._C", "_SDPBackend");
+    return cls != NULL && meta == Py_TYPE(cls) && meta != &PyType_Type;
+}
+
 /* Does the metaclass look attributes up as type does, perhaps with a __getattr__ in Python behind it? */
 static bool
 is_plain_metaclass(rec *r, PyTypeObject *meta, PyObject **fallback)
 {
     PyObject *basic = rec_lookup(r, meta, REC_STR("__getattribute__")), *hook = rec_lookup(r, meta, REC_STR("__getattr__"));
     *fallback = NULL;
-    if (meta->tp_getattro == PyType_Type.tp_getattro)
+    if (meta->tp_getattro == PyType_Type.tp_getattro || is_of_pybind(meta))
         return true;
     *fallback = hook;
     return basic != NULL && Py_TYPE(basic) == &PyWrapperDescr_Type &&
@@ -515,6 +525,10 @@ class_attr(rec *r, kin_vid base, PyObject *name, attr_result *out)
         return;
     }
     PyObject *attr = rec_lookup(r, tp, name);
+    if (attr != NULL && Py_TYPE(attr) == &PyInstanceMethod_Type) {
+        set_step(out, KIN_STEP_OPAQUE);
+        return;
+    }
     if (attr != NULL) {
         PyTypeObject *dt = Py_TYPE(attr);
         if (dt->tp_flags & Py_TPFLAGS_HEAPTYPE)

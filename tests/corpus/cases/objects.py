@@ -8,6 +8,7 @@ import types
 import typing
 
 import torch
+from torch.nn.attention import SDPBackend
 
 from kincorpus.case import T, attr, built, case, do, glob, seq
 
@@ -841,3 +842,10 @@ def class_without_an_attribute(x):
     except AttributeError as error:
         found.append(str(error))
     return x + 1, found, list[int], tuple[int, ...].__args__
+
+
+@case(setup=lambda s: setattr(SDPBackend, "limit", 2.0), mutate=do(3, lambda s: setattr(SDPBackend, "limit", 3.0)))
+def class_of_pybind(x):
+    y = x * SDPBackend.limit
+    backend = SDPBackend.MATH
+    return y + 1 if backend is SDPBackend.MATH else y, hasattr(SDPBackend, "nothing")
