@@ -81,6 +81,10 @@ class Writer:
             lambda: f"itertools.islice({inner()}, {k})", lambda: f"itertools.islice({inner()}, {k}, {k + self.random.randint(0, 4)}, {self.random.randint(1, 3)})",
             lambda: f"itertools.islice({inner()}, {k}, None)", lambda: f"itertools.accumulate({inner()})", lambda: f"itertools.accumulate({inner()}, lambda a, b: a + 2 * b, initial={k})",
             lambda: f"map(lambda p: p[0] + p[1], zip({inner()}, {inner()}))", lambda: f"map(lambda p: p[0] + 2 * p[1], enumerate({inner()}, {k}))",
+            lambda: f"itertools.chain.from_iterable((i, i + 1) for i in {inner()})", lambda: f"itertools.chain.from_iterable([{inner()}, {inner()}])",
+            lambda: f"itertools.chain.from_iterable(map(quiet, {few()}))", lambda: f"(a - b for a, b in itertools.pairwise({inner()}))",
+            lambda: f"map(lambda p: p[0] * p[1], itertools.pairwise({inner()}))",
+            lambda: f"map(lambda p: p[0] + p[1], itertools.zip_longest({self.numbers()}, quiet({k}), fillvalue={k}))",
             lambda: f"itertools.starmap(lambda a, b: a - b, zip({inner()}, {inner()}))", lambda: f"(i + 1 for i in {inner()})",
         ])()
 

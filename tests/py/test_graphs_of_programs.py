@@ -8,6 +8,7 @@ import operator
 
 import pytest
 import torch
+import torch.nn.attention
 
 kintsugi = pytest.importorskip("kintsugi", reason="the extension is not built", exc_type=ImportError)
 
@@ -412,6 +413,10 @@ ITERATORS = {
     "islice": lambda x: sum(itertools.islice(some(x, 9), 1, 7, 2)),
     "accumulate": lambda x: [x := x * k + 1 for k in itertools.accumulate([1, 2, 3])][-1],
     "starmap": lambda x: [x := x * k + 1 for k in itertools.starmap(pow, zip(itertools.count(1), [1, 2]))][-1],
+    "from_iterable": lambda x: sum(itertools.chain.from_iterable([y, y + 1] for y in some(x))),
+    "pairwise": lambda x: sum(a * b for a, b in itertools.pairwise(some(x))),
+    "zip_longest": lambda x: sum(a * b for a, b in itertools.zip_longest(some(x), [1, 2], fillvalue=3)),
+    "product": lambda x: sum(a * b for a, b in itertools.product(some(x), [1, 2])),
     "cycle": lambda x: sum(a * b for a, b in zip(itertools.cycle([1.0, 2.0]), some(x))),
     "repeat": lambda x: [x := x * k + 1 for k in map(pow, [1, 2], itertools.repeat(2))][-1],
     "count": lambda x: (lambda ids: x * next(ids) + next(ids))(itertools.count(3)),
@@ -440,4 +445,13 @@ def test_parameters_of_several_modules():
         for p in itertools.chain(a.parameters(), b.parameters(), b.buffers()):
             x = x + p.detach().sum()
         return x
+    check(fn, vector())
+
+
+def test_classes_of_pybind():
+    def fn(x):
+        y = x * 2
+        backend = torch.nn.attention.SDPBackend.MATH
+        z = y + 1
+        return z * 2 if backend is torch.nn.attention.SDPBackend.MATH else z
     check(fn, vector())

@@ -83,9 +83,9 @@ keep_number(rec *r, kin_vid lazy, uint32_t number)
 
 /* -- what each class does ------------------------------------------------------------------------------------------------ */
 
-/* Asks `n` sources in turn. True: all of them have given an item. */
+/* Asks until there are `n` items: `every` 1: each source in turn for one, 0: the first one. */
 static bool
-gather(rec *r, rec_consumer *c, rec_ask *a, uint32_t n)
+gather(rec *r, rec_consumer *c, rec_ask *a, uint32_t n, uint32_t every)
 {
     if (c->said == SAID_END) {
         stop(c);
@@ -95,7 +95,7 @@ gather(rec *r, rec_consumer *c, rec_ask *a, uint32_t n)
         a->items[a->n++] = take(c);
     if (a->n == n)
         return true;
-    ask(r, c, VIRTUAL(r, a->whom)->items[LAZY_SOURCES + a->n]); /* `a` may have moved */
+    ask(r, c, VIRTUAL(r, a->whom)->items[LAZY_SOURCES + every * a->n]); /* `a` may have moved */
     return false;
 }
 
@@ -119,7 +119,7 @@ call(rec *r, rec_consumer *c, rec_ask *a, const kin_vid *args, uint32_t n)
 static void
 go_on_zip(rec *r, rec_consumer *c, rec_ask *a)
 {
-    if (gather(r, c, a, VIRTUAL(r, a->whom)->n - LAZY_SOURCES))
+    if (gather(r, c, a, VIRTUAL(r, a->whom)->n - LAZY_SOURCES, 1))
         give(c, rec_build_tuple(r, a->items, a->n, NULL));
 }
 
@@ -127,7 +127,7 @@ static void
 go_on_enumerate(rec *r, rec_consumer *c, rec_ask *a)
 {
     rec_virtual *f = VIRTUAL(r, a->whom);
-    if (!gather(r, c, a, 1))
+    if (!gather(r, c, a, 1, 0))
         return;
     PyObject *number = PyLong_FromUnsignedLong(f->pos++);
     const kin_vid pair[2] = {rec_const(r, number), a->items[0]};
@@ -141,7 +141,7 @@ go_on_map(rec *r, rec_consumer *c, rec_ask *a)
 {
     if (a->called)
         give(c, take(c));
-    else if (gather(r, c, a, VIRTUAL(r, a->whom)->n - LAZY_SOURCES))
+    else if (gather(r, c, a, VIRTUAL(r, a->whom)->n - LAZY_SOURCES, 1))
         call(r, c, a, a->items, a->n);
 }
 
@@ -152,7 +152,7 @@ go_on_starmap(rec *r, rec_consumer *c, rec_ask *a)
     uint32_t n = 0;
     if (a->called) {
         give(c, take(c));
-    } else if (gather(r, c, a, 1)) {
+    } else if (gather(r, c, a, 1, 0)) {
         const rec_virtual *row = VIRTUAL(r, a->items[0]);
         bool tuple = row != NULL ? row->kind == VIRTUAL_TUPLE : O(r, a->items[0]) != NULL && PyTuple_CheckExact(O(r, a->items[0]));
         if (!tuple || !rec_items_of(r, a->items[0], &items, &n) || n > CONSUMER_ARGS)
@@ -167,7 +167,7 @@ go_on_starmap(rec *r, rec_consumer *c, rec_ask *a)
 static bool
 is_judged(rec *r, rec_consumer *c, rec_ask *a, bool *truth)
 {
-    if (!a->called && !gather(r, c, a, 1))
+    if (!a->called && !gather(r, c, a, 1, 0))
         return false;
     kin_vid callback = VIRTUAL(r, a->whom)->items[LAZY_CALLBACK];
     bool asks = O(r, callback) != Py_None;
@@ -216,7 +216,7 @@ go_on_dropwhile(rec *r, rec_consumer *c, rec_ask *a)
 {
     rec_virtual *f = VIRTUAL(r, a->whom);
     bool truth = false, begun = f->pos != 0;
-    if ((begun ? !gather(r, c, a, 1) : !is_judged(r, c, a, &truth)) || truth)
+    if ((begun ? !gather(r, c, a, 1, 0) : !is_judged(r, c, a, &truth)) || truth)
         return;
     f->pos = 1;
     if (!begun)
@@ -241,12 +241,91 @@ go_on_chain(rec *r, rec_consumer *c, rec_ask *a)
         stop(c);
 }
 
+/* chain.from_iterable: the iterator of the last thing that its source gave is the last of its items, while `pos` says that it is still asked. */
+static void
+go_on_flat(rec *r, rec_consumer *c, rec_ask *a)
+{
+    rec_virtual *f = VIRTUAL(r, a->whom);
+    bool outer = a->called;
+    a->called = false;
+    if (c->said == SAID_ITEM && !outer) {
+        give(c, take(c));
+    } else if (c->said == SAID_ITEM) {
+        kin_vid inner = rec_source(r, take(c));
+        if (inner == 0 || !rec_virtual_push(f, inner)) {
+            rec_refuse(r);
+            return;
+        }
+        f->pos = 1;
+        keep_state(r, a->whom, inner);
+        ask(r, c, inner);
+    } else if (c->said == SAID_END && outer) {
+        f->gone = 1;
+        keep_state(r, a->whom, rec_const(r, Py_None));
+        stop(c);
+    } else if (f->gone != 0) {
+        stop(c);
+    } else {
+        f->pos = c->said == SAID_END ? 0 : f->pos;
+        a->called = f->pos == 0;
+        ask(r, c, f->pos != 0 ? f->items[f->n - 1] : f->items[LAZY_SOURCES]);
+    }
+}
+
+/* Its last items are those that it gave as second ones. */
+static void
+go_on_pairwise(rec *r, rec_consumer *c, rec_ask *a)
+{
+    rec_virtual *f = VIRTUAL(r, a->whom);
+    if (f->gone != 0) {
+        stop(c);
+        return;
+    }
+    if (c->said == SAID_END) {
+        f->gone = 1;
+        keep_state(r, a->whom, rec_const(r, Py_None));
+        stop(c);
+        return;
+    }
+    if (c->said == SAID_NOTHING && f->pos != 0)
+        a->items[a->n++] = f->items[f->n - 1];
+    if (!gather(r, c, a, 2, 0))
+        return;
+    f->pos = 1;
+    if (!rec_virtual_push(f, a->items[1]))
+        r->status = KIN_NOMEM;
+    keep_state(r, a->whom, rec_build_tuple(r, a->items + 1, 1, NULL));
+    give(c, rec_build_tuple(r, a->items, 2, NULL));
+}
+
+/* Sources that have no more are not asked again: `pos` has a bit for each. */
+static void
+go_on_longest(rec *r, rec_consumer *c, rec_ask *a)
+{
+    rec_virtual *f = VIRTUAL(r, a->whom);
+    uint32_t n = f->n - LAZY_SOURCES - 1, all = (UINT32_C(1) << n) - 1;
+    if (c->said == SAID_END)
+        f->pos |= UINT32_C(1) << a->n;
+    if (f->pos == all) {
+        stop(c);
+        return;
+    }
+    if (c->said != SAID_NOTHING)
+        a->items[a->n++] = c->said == SAID_END ? f->items[f->n - 1] : c->answer;
+    while (a->n < n && f->pos >> a->n & 1)
+        a->items[a->n++] = f->items[f->n - 1];
+    if (a->n == n)
+        give(c, rec_build_tuple(r, a->items, n, NULL));
+    else
+        ask(r, c, f->items[LAZY_SOURCES + a->n]);
+}
+
 static void
 go_on_accumulate(rec *r, rec_consumer *c, rec_ask *a)
 {
     rec_virtual *f = VIRTUAL(r, a->whom);
     bool first = f->pos == 0, start = first && f->n > LAZY_SOURCES + 1;
-    if (!start && !a->called && !gather(r, c, a, 1))
+    if (!start && !a->called && !gather(r, c, a, 1, 0))
         return;
     if (!first && !a->called) {
         const kin_vid pair[2] = {f->items[f->n - 1], a->items[0]};
@@ -325,7 +404,9 @@ static const asked_row rows[] = {
     {"builtins", "zip", go_on_zip, 0, false}, {"builtins", "enumerate", go_on_enumerate, 1, true}, {"builtins", "map", go_on_map, 0, false},
     {"builtins", "filter", go_on_filter, 1, false}, {"itertools", "filterfalse", go_on_filter, 1, false}, {"itertools", "starmap", go_on_starmap, 1, false},
     {"itertools", "takewhile", go_on_takewhile, 1, true}, {"itertools", "dropwhile", go_on_dropwhile, 1, true}, {"itertools", "chain", go_on_chain, 0, true},
-    {"itertools", "accumulate", go_on_accumulate, 1, true}, {"itertools", "islice", go_on_islice, 1, true}};
+    {"itertools", "accumulate", go_on_accumulate, 1, true}, {"itertools", "islice", go_on_islice, 1, true}, {"itertools", "pairwise", go_on_pairwise, 1, true},
+    {"itertools", "zip_longest", go_on_longest, 0, false}};
+static const asked_row flat_row = {"itertools", "chain.from_iterable", go_on_flat, 1, true};
 
 static const asked_row *
 find_row(PyTypeObject *tp)
@@ -335,6 +416,13 @@ find_row(PyTypeObject *tp)
         if (kin_import_once(&kept[i], rows[i].module, rows[i].name) == (PyObject *)tp)
             return &rows[i];
     return NULL;
+}
+
+/* chain.from_iterable makes objects of the same class as chain. */
+static const asked_row *
+row_of_object(rec *r, kin_vid lazy)
+{
+    return VIRTUAL(r, lazy)->items[LAZY_CLASS] != 0 ? find_row(r->info.at[lazy].type) : &flat_row;
 }
 
 /* -- the stack ------------------------------------------------------------------------------------------------------------- */
@@ -399,7 +487,7 @@ go_on(rec *r, rec_consumer *c)
         if (f == NULL || !f->known || f->escaped)
             rec_refuse(r);
         else if (f->kind == VIRTUAL_LAZY)
-            find_row(r->info.at[a->whom].type)->go_on(r, c, a);
+            row_of_object(r, a->whom)->go_on(r, c, a);
         else
             answer_itself(r, c, a->whom);
     }
@@ -432,7 +520,9 @@ rec_can_ask(PyTypeObject *tp)
 static uint32_t
 end_of_sources(rec *r, kin_vid lazy)
 {
-    const asked_row *row = find_row(r->info.at[lazy].type);
+    const asked_row *row = row_of_object(r, lazy);
+    if (row->go_on == go_on_longest)
+        return VIRTUAL(r, lazy)->n - 1;
     return row->sources != 0 ? LAZY_SOURCES + row->sources : VIRTUAL(r, lazy)->n;
 }
 

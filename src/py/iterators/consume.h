@@ -91,6 +91,7 @@ bool rec_known_elements(rec *r, kin_vid vid, kin_vid **items, uint32_t *n); /* o
 bool rec_make_lazy(rec *r, const rec_args *a);
 bool rec_consume_lazy(rec *r, const rec_args *a);
 bool rec_consume_asked(rec *r, const rec_args *a);
+kin_vid rec_source(rec *r, kin_vid vid); /* an iterator for what chain.from_iterable goes over; 0: not known */
 
 bool rec_lazy_items(rec *r, kin_vid lazy, kin_vid **items, uint32_t *n, bool *shared); /* of a map that applies a C function; shared: it is to be used up */
 

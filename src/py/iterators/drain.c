@@ -1,4 +1,4 @@
-/* C functions that first of all take every item of an iterator: functools.reduce, OrderedDict, deque, tuple.__new__, itertools.tee. Given a generator or a
+/* C functions that first of all take every item of an iterator: functools.reduce, OrderedDict, deque, tuple.__new__, itertools.tee, product ... Given a generator or a
  * map object of the recording, they are modelled on its items, as if the program had handed over a tuple of them.
  */
 #include "py/compat/heap.h"
@@ -13,11 +13,12 @@
 static int
 drained_argument(PyObject *callee)
 {
-    static PyObject *ordered, *deque, *tee, *new_tuple;
+    static PyObject *ordered, *deque, *tee, *combinations, *permutations, *product, *new_tuple;
     if (rec_is_reduce(callee))
         return 1;
     if (callee == kin_import_once(&ordered, "collections", "OrderedDict") || callee == kin_import_once(&deque, "collections", "deque") ||
-        callee == kin_import_once(&tee, "itertools", "tee"))
+        callee == kin_import_once(&tee, "itertools", "tee") || callee == kin_import_once(&combinations, "itertools", "combinations") ||
+        callee == kin_import_once(&permutations, "itertools", "permutations") || callee == kin_import_once(&product, "itertools", "product"))
         return 0;
     if (new_tuple == NULL)
         new_tuple = PyDict_GetItemString(kin_type_dict(&PyTuple_Type), "__new__"); /* borrowed, of a static type */

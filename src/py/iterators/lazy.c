@@ -136,7 +136,8 @@ static const lazy_row rows[] = {
     {"itertools", "filterfalse", true, true, false, 2, 2}, {"itertools", "starmap", true, true, false, 2, 2},
     {"itertools", "takewhile", true, true, false, 2, 2}, {"itertools", "dropwhile", true, true, false, 2, 2},
     {"itertools", "chain", false, false, true, 1, MOST_SOURCES}, {"itertools", "islice", false, false, false, 2, 4},
-    {"itertools", "accumulate", false, true, false, 1, 2}};
+    {"itertools", "accumulate", false, true, false, 1, 2}, {"itertools", "pairwise", false, false, false, 1, 1},
+    {"itertools", "zip_longest", false, false, false, 1, MOST_SOURCES}, {"itertools", "chain.from_iterable", true, false, false, 2, 2}};
 enum { ROWS = sizeof rows / sizeof *rows };
 
 static const lazy_row *
@@ -147,6 +148,20 @@ find_row(PyObject *cls)
         if (kin_import_once(&kept[i], rows[i].module, rows[i].name) == cls)
             return rec_can_ask((PyTypeObject *)cls) ? &rows[i] : NULL;
     return NULL;
+}
+
+/* The row of what is called, and the class of what it makes. chain.from_iterable is called with the class as its first operand. */
+static const lazy_row *
+row_of_call(rec *r, const rec_args *a, PyTypeObject **cls)
+{
+    static PyObject *chain;
+    PyObject *callee = O(r, a->callee);
+    *cls = (PyTypeObject *)callee;
+    if (callee == NULL || Py_TYPE(callee) != &PyClassMethodDescr_Type)
+        return find_row(callee);
+    *cls = PyDescr_TYPE(callee);
+    bool flat = (PyObject *)*cls == kin_import_once(&chain, "itertools", "chain") && O(r, a->args[0]) == chain && rec_is_const(r, a->args[0]);
+    return flat && strcmp(kin_utf8(PyDescr_NAME(callee)), "from_iterable") == 0 && rec_can_ask(*cls) ? &rows[ROWS - 1] : NULL;
 }
 
 static bool
@@ -207,6 +222,13 @@ source_of(rec *r, const lazy_row *row, kin_vid arg)
         return 0;
     hold_view(r, arg);
     return hidden_iterator(r, arg);
+}
+
+kin_vid
+rec_source(rec *r, kin_vid vid)
+{
+    static const lazy_row inner = {.name = ""};
+    return source_of(r, &inner, vid);
 }
 
 /* The operands behind the source: enumerate's start, islice's numbers; out: `n` of them. False: not constants that are allowed. */
@@ -276,14 +298,16 @@ read_operands(rec *r, const lazy_row *row, const rec_args *a, kin_vid *callback,
 {
     kin_vid func, self;
     bool start = is_row(row, "enumerate") && a->nkw == 1 && a->npos == 1 && PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(a->kwnames, 0), "start") == 0;
-    bool folds = is_row(row, "accumulate");
+    bool folds = is_row(row, "accumulate"), longest = is_row(row, "zip_longest");
+    bool fill = longest && a->nkw == 1 && PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(a->kwnames, 0), "fillvalue") == 0;
     *callback = 0;
-    *nmore = 0;
-    if (a->npos < row->least || a->npos > row->most || (a->nkw != 0 && !start && !(folds && a->nkw <= 2)))
+    *nmore = longest;
+    *more = fill ? a->args[a->npos] : rec_const(r, Py_None);
+    if (a->npos < row->least || a->npos > row->most || (a->nkw != 0 && !start && !fill && !(folds && a->nkw <= 2)))
         return false;
     if (is_row(row, "islice") || is_row(row, "enumerate"))
         return numbers_of(r, row, a, more, nmore);
-    if (row->first)
+    if (row->first && row != &rows[ROWS - 1])
         *callback = a->args[0];
     else if (!folds)
         return true;
@@ -297,8 +321,9 @@ read_operands(rec *r, const lazy_row *row, const rec_args *a, kin_vid *callback,
 bool
 rec_make_lazy(rec *r, const rec_args *a)
 {
-    const lazy_row *row = a->npos > 0 && a->npos + a->nkw <= MOST_SOURCES ? find_row(O(r, a->callee)) : NULL;
-    kin_vid step[MOST_SOURCES + 1], items[LAZY_SOURCES + MOST_SOURCES + 3] = {a->callee}, more[3] = {0};
+    PyTypeObject *cls;
+    const lazy_row *row = a->npos > 0 && a->npos + a->nkw <= MOST_SOURCES ? row_of_call(r, a, &cls) : NULL;
+    kin_vid step[MOST_SOURCES + 1], items[LAZY_SOURCES + MOST_SOURCES + 3] = {0}, more[3] = {0};
     uint32_t start = r->t->steps.len, n = LAZY_SOURCES, nmore;
     if (row == NULL)
         return false;
@@ -308,11 +333,13 @@ rec_make_lazy(rec *r, const rec_args *a)
         asked = asked || has_to_be_asked(r, a->args[i]) || rec_has_hidden_generator(r, a->args[i]);
     if (!asked || !read_operands(r, row, a, &items[LAZY_CALLBACK], more, &nmore))
         return false;
+    items[LAZY_CLASS] = is_row(row, "chain.from_iterable") ? 0 : a->callee;
     step[0] = a->callee;
     memcpy(step + 1, a->args, (a->npos + a->nkw) * sizeof *step);
     for (uint32_t i = first; i < last; i++) {
         kin_vid source = source_of(r, row, a->args[i]);
-        if (source == 0) {
+        bool asks_again = source != 0 && is_row(row, "zip_longest") && VIRTUAL(r, source)->kind == VIRTUAL_LAZY; /* it would not, in its place */
+        if (source == 0 || asks_again) {
             rec_truncate(r, start);
             r->skip_expected = false;
             return false;
@@ -324,9 +351,11 @@ rec_make_lazy(rec *r, const rec_args *a)
     kin_ref ref = a->nkw ? rec_ref(r, a->kwnames) : 0;
     r->t->steps.at[r->t->vals.at[out].step].ref = ref;
     rec_virtual *f = rec_make_virtual(r, out, VIRTUAL_LAZY, items, n + nmore, true);
+    if (f != NULL)
+        f->made_of = n + nmore;
     if (f != NULL && is_row(row, "enumerate") && a->npos + a->nkw == 2)
         f->pos = (uint32_t)PyLong_AsLong(O(r, a->args[1]));
-    r->info.at[out].type = (PyTypeObject *)O(r, a->callee);
+    r->info.at[out].type = cls;
     rec_drop(r, a->ndrop);
     rec_await_result(r, out, r->t->vals.at[out].step);
     return true;

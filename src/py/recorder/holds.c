@@ -51,7 +51,9 @@ has_let_go(const rec_virtual *f, uint32_t i)
 {
     if (f->kind == VIRTUAL_ITER)
         return i < f->pos && f->endless != CYCLES;
-    return f->kind == VIRTUAL_LAZY && i >= LAZY_SOURCES && i < LAZY_SOURCES + f->gone;
+    if (f->kind != VIRTUAL_LAZY || i < LAZY_SOURCES)
+        return false;
+    return i < f->made_of ? i < LAZY_SOURCES + f->gone : i + 1 < f->n || f->pos == 0 || f->gone != 0;
 }
 
 bool

@@ -33,7 +33,7 @@ typedef enum {
     VIRTUAL_GENERATOR /* items = function, locals and stack; its frame is in rec.gens */
 } virtual_kind;
 
-/* Items of a VIRTUAL_LAZY: its class, its function or 0, then its sources, which are iterators and generators, and further operands. */
+/* Items of a VIRTUAL_LAZY: its class (0: it is made by chain.from_iterable), its function or 0, then its sources, which are iterators and generators, and further operands. */
 enum { LAZY_CLASS, LAZY_CALLBACK, LAZY_SOURCES };
 
 /* Items of a VIRTUAL_FUNCTION (0: none). */
@@ -47,6 +47,7 @@ typedef struct {
     enum { ENDS, COUNTS, CYCLES } endless; /* VIRTUAL_ITER: after the items come others: each is the last one and `of`, or the one `period` before */
     uint32_t period;
     uint32_t gone;    /* VIRTUAL_LAZY: how many of its sources it has let go of */
+    uint32_t made_of; /* VIRTUAL_LAZY: how many items it was made with; of others it keeps the last one, if any: while `pos` is not 0 */
     uint32_t n, cap, pos;
     kin_vid *items;
     kin_vid of;       /* VIRTUAL_ITER: the container it runs over. VIRTUAL_OBJECT of a dict class: a value without an

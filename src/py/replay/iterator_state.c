@@ -34,6 +34,11 @@ typedef struct {
     PyObject *source, *active;
 } chain_head;
 
+typedef struct {
+    PyObject_HEAD
+    PyObject *it, *old;
+} pairwise_head;
+
 /* -- is an object, made as the row says, one of ours? `it`: its source, over (3, 4, 5); `func`: its function -------------------------------- */
 
 static bool
@@ -64,6 +69,14 @@ looks_like_accumulate(PyObject *obj, PyObject *it, PyObject *func)
 {
     const accumulate_head *head = (accumulate_head *)obj;
     return head->total == NULL && head->it == it && head->func == func && (head->initial == NULL || head->initial == Py_None);
+}
+
+static bool
+looks_like_pairwise(PyObject *obj, PyObject *it, PyObject *func)
+{
+    const pairwise_head *head = (pairwise_head *)obj;
+    (void)func;
+    return head->it == it && head->old == NULL;
 }
 
 static bool
@@ -111,9 +124,24 @@ set_accumulate(PyObject *obj, PyObject *state)
 }
 
 static void
+set_pairwise(PyObject *obj, PyObject *state)
+{
+    pairwise_head *head = (pairwise_head *)obj;
+    if (state == Py_None)
+        Py_CLEAR(head->it);
+    Py_XSETREF(head->old, state != Py_None ? Py_NewRef(PyTuple_GET_ITEM(state, 0)) : NULL);
+}
+
+static void
 set_chain(PyObject *obj, PyObject *state)
 {
     chain_head *head = (chain_head *)obj;
+    if (!PyLong_CheckExact(state)) {
+        Py_XSETREF(head->active, state != Py_None ? Py_NewRef(state) : NULL);
+        if (state == Py_None)
+            Py_CLEAR(head->source);
+        return;
+    }
     PyObject *done = head->source != NULL ? PyObject_CallMethod(head->source, "__setstate__", "O", state) : NULL;
     Py_CLEAR(head->active);
     Py_XDECREF(done);
@@ -132,6 +160,7 @@ static const state_row rows[] = {
     {"builtins", "enumerate", "On", looks_like_enumerate, set_enumerate},
     {"itertools", "islice", "Onnn", looks_like_islice, set_islice},
     {"itertools", "chain", "O", looks_like_chain, set_chain},
+    {"itertools", "pairwise", "O", looks_like_pairwise, set_pairwise},
     {"itertools", "takewhile", "FO", looks_like_while, set_while},
     {"itertools", "dropwhile", "FO", looks_like_while, set_while},
     {"itertools", "accumulate", "OF", looks_like_accumulate, set_accumulate},

@@ -8,7 +8,8 @@
 /* Can the state of the iterators of this class be set? False as well where the running interpreter lays them out in a way that is not ours. */
 bool kin_iterator_can_set(PyTypeObject *tp);
 /* enumerate: the next number. islice: the tuple of the index that it gives next and of the number of items it has asked for.
- * or None, when it has ended. chain: the number of sources that it is done with. takewhile, dropwhile: whether it has ended, has begun, as 1 or 0.
+ * or None, when it has ended. chain: the number of sources that it is done with; chain.from_iterable:
+ * the iterator that it asks, or None. pairwise: the tuple of the last item, or None. takewhile, dropwhile: whether it has ended, has begun, as 1 or 0.
  * accumulate: the last item. False: an exception is set. */
 bool kin_iterator_set(PyObject *iterator, PyObject *state);
 

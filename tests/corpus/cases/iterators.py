@@ -220,3 +220,48 @@ def same_iterator_twice(x):
     a, b = map(lambda v: v * SCALE, it), filter(lambda v: v % 2, it)
     y = x * next(a) + next(b) + next(a)
     return y, list(zip(a, b)), left(it)
+
+
+@case(mutate=glob(3, SCALE=3.0))
+def flattens(x):
+    nested = itertools.chain.from_iterable([k, k * SCALE] for k in (1, 2))
+    for k in nested:
+        x = x + k
+        if k == 2:
+            break
+    parts = itertools.chain.from_iterable(rows(x, n) for n in (1, 2, 0, 1))
+    return x, left(nested), next(parts) + next(parts), [p * 2 for p in parts], list(itertools.chain.from_iterable([[x], (x, x)]))
+
+
+@case(args=by_sign, calls=8, replays=5)
+def flat_left_half_used(x):
+    outer = iter([(1, 2), [3], (), (4, 5, 6)])
+    flat = itertools.chain.from_iterable(map(iter, outer))
+    y = x * next(flat)
+    if x.sum() > 0:
+        return y, left(flat, 2), left(outer)
+    y = y + next(flat) + next(flat) + next(flat)
+    if y.sum() > -1000:
+        return y, left(outer), left(flat)
+    return y
+
+
+@case(args=by_sign, calls=8, replays=5)
+def pairs_left_half_used(x):
+    pairs, longest = itertools.pairwise(rows(x, 4)), itertools.zip_longest(numbers(3), [1], fillvalue=SCALE)
+    a, b = next(pairs)
+    c, d = next(longest)
+    if x.sum() > 0:
+        return a - b, c + d, [p * q for p, q in pairs], left(longest)
+    e, f = next(longest)
+    y = a * c - b * d + e * f + next(pairs)[1]
+    if y.sum() > -1000:
+        return y, left(longest), [p * q for p, q in pairs], next(pairs, "end")
+    return y
+
+
+@case(mutate=glob(3, SCALE=3.0))
+def products_of_generators(x):
+    for a, b in itertools.product((k * SCALE for k in (1, 2)), [1, 2]):
+        x = x * a - b
+    return x, [a * b for a, b in itertools.combinations(rows(x), 2)], len(list(itertools.permutations(numbers(3), 2)))
