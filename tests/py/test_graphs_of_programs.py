@@ -417,6 +417,7 @@ ITERATORS = {
     "pairwise": lambda x: sum(a * b for a, b in itertools.pairwise(some(x))),
     "zip_longest": lambda x: sum(a * b for a, b in itertools.zip_longest(some(x), [1, 2], fillvalue=3)),
     "product": lambda x: sum(a * b for a, b in itertools.product(some(x), [1, 2])),
+    "sizes": lambda x: x * sum(map(torch.numel, [x, x])) + max(map(torch.Tensor.dim, [x])),
     "cycle": lambda x: sum(a * b for a, b in zip(itertools.cycle([1.0, 2.0]), some(x))),
     "repeat": lambda x: [x := x * k + 1 for k in map(pow, [1, 2], itertools.repeat(2))][-1],
     "count": lambda x: (lambda ids: x * next(ids) + next(ids))(itertools.count(3)),

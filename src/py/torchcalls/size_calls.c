@@ -1,5 +1,8 @@
-/* Calls that read the sizes of tensors with dynamic dims: x.shape, x.size(d), x.numel() ... (recorder/sizes.c). */
+/* Calls that read the sizes of tensors with dynamic dims: x.shape, x.size(d), x.numel() ... (recorder/sizes.c), and calls of such methods by C code. */
+#include "py/aten/modes.h"
+#include "py/compat/heap.h"
 #include "py/torchcalls/torchcalls.h"
+#include <string.h>
 
 bool
 rec_size_attr(rec *r, kin_vid tensor, const char *name, attr_result *out)
@@ -81,4 +84,41 @@ rec_size_call(rec *r, const rec_args *a)
     rec_drop(r, a->ndrop);
     rec_push(r, value);
     return true;
+}
+
+/* Of a plain tensor, whose methods run no Python code; the other operands are constants. */
+static kin_vid
+ask_now(rec *r, kin_vid callee, const kin_vid *args, uint32_t n)
+{
+    PyObject *objs[8] = {O(r, args[0])};
+    for (uint32_t i = 1; i < n; i++) {
+        kin_vid c = O(r, args[i]) != NULL && kin_is_exact_immutable(O(r, args[i])) ? rec_need_const(r, args[i]) : 0;
+        if (c == 0)
+            return 0;
+        objs[i] = O(r, c);
+    }
+    PyObject *answer = PyObject_Vectorcall(O(r, callee), objs, n, NULL);
+    kin_vid value = answer != NULL && kin_is_exact_immutable(answer) ? rec_const(r, answer) : 0;
+    Py_XDECREF(answer);
+    PyErr_Clear();
+    return value;
+}
+
+kin_vid
+rec_apply_metadata(rec *r, kin_vid callee, const kin_vid *args, uint32_t n)
+{
+    PyObject *obj = n > 0 && n <= 8 && VIRTUAL(r, args[0]) == NULL ? O(r, args[0]) : NULL;
+    const char *name = kin_callable_name(O(r, callee));
+    unsigned mask = rec_meta_mask(name);
+    bool method = Py_TYPE(O(r, callee)) == &PyMethodDescr_Type && rec_is_of_tensors(O(r, callee)), count = strcmp(name, "numel") == 0 || strcmp(name, "nelement") == 0;
+    if (obj == NULL || mask == 0 || !(method || count) || !kin_is_plain_tensor(obj) || !kin_tensor_is_readable(obj, mask) || kin_foreign_modes())
+        return 0;
+    rec_need_type(r, args[0]);
+    if (!rec_meta(r, args[0], mask))
+        return 0;
+    if (n == 1 && strcmp(name, "size") == 0)
+        return rec_shape(r, args[0]);
+    if (n == 1 && count)
+        return count_elements(r, args[0]);
+    return mask & KIN_META_SIZES && rec_open_sizes(r, args[0]) != 0 ? 0 : ask_now(r, callee, args, n);
 }

@@ -423,6 +423,9 @@ rec_apply_torch(rec *r, kin_vid callee, const kin_vid *args, uint32_t n, PyObjec
     bool tensor = false;
     for (uint32_t i = 0; i < n; i++)
         tensor = tensor || is_operand_of_torch(r, args[i]);
+    kin_vid known = kwnames == NULL && is_torch_c(obj) ? rec_apply_metadata(r, callee, args, n) : 0;
+    if (known != 0)
+        return known;
     if (kwnames != NULL && PySequence_Contains(kwnames, REC_STR("out")) != 0)
         return 0;
     if (!is_torch_c(obj) || !tensor || n >= 63 || data_row(name) >= 0 || is_inplace(name) || rec_meta_mask(name) != 0 || name[0] == '_' ||

@@ -27,6 +27,7 @@ unsigned rec_opaque_flags(rec *r, kin_vid callee, const kin_vid *args, uint32_t 
 /* ---- size_calls.c ---- */
 bool rec_size_attr(rec *r, kin_vid tensor, const char *name, attr_result *out); /* with open sizes: shape, nbytes ... */
 bool rec_size_call(rec *r, const rec_args *a);
+kin_vid rec_apply_metadata(rec *r, kin_vid callee, const kin_vid *args, uint32_t n); /* torch.numel(x), Tensor.dim(x) ... as C code calls it; 0: not known */
 
 /* ---- metadata.c ---- */
 unsigned rec_meta_mask(const char *name);             /* what a metadata method or attribute reads; 0 = it is none */

@@ -123,3 +123,15 @@ def error_in_a_range(x):
     with torch.profiler.record_function("fails"):
         y = x * SCALE
         return y @ y.t() @ y.t()
+
+
+@case(mutate=glob(3, SCALE=3.0), args=lambda i, s: (T(i, 2 + i % 3, 3), T(i, 4)), calls=9, replays=4)
+def questions_of_c_code(x, y):
+    shorter = sorted([y, x], key=torch.numel)[0]
+    return (x * sum(map(torch.numel, (x, y))), max(map(torch.Tensor.dim, [x, y])) * SCALE, shorter + 1, list(map(operator.methodcaller("size", 0), [x, y])),
+            list(map(torch.Tensor.size, [x])), [t.cos() for t in filter(torch.Tensor.is_floating_point, [x, y.int(), y])])
+
+
+@case(args=lambda i, s: (T(i, 2, 3), T(i, 4) if i % 2 else T(i, 4).double()), calls=8, replays=5)
+def dtypes_asked_by_c_code(x, y):
+    return x * sum(map(torch.Tensor.element_size, [x, y])), list(map(torch.Tensor.get_device, [x]))
