@@ -456,3 +456,12 @@ def test_classes_of_pybind():
         z = y + 1
         return z * 2 if backend is torch.nn.attention.SDPBackend.MATH else z
     check(fn, vector())
+
+
+def test_counters():
+    def fn(x):
+        count = collections.Counter("abca")
+        y = x * count["a"] + count["z"]
+        count["z"] += 1
+        return y * count["z"]
+    check(fn, vector())

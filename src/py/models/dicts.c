@@ -1,4 +1,4 @@
-/* Models of OrderedDict and defaultdict, and of dict.update. If the recording creates one whose keys are texts or ints, it is known like a dict
+/* Models of OrderedDict and defaultdict, of dict.update and of counting. If the recording creates one whose keys are texts or ints, it is known like a dict
  * (VIRTUAL_DICT): its pairs in their order. What a defaultdict returns for a missing key is known if its factory is a
  * builtin class.
  */
@@ -207,4 +207,53 @@ const rec_method_row rec_ordered_rows[] = {
     {"move_to_end", ordered_move}, {"popitem", ordered_popitem}, {"pop", ordered_pop}, {"copy", ordered_copy},
     {"update", rec_model_dict_update}, {NULL, NULL}};
 
-const rec_method_row rec_default_rows[] = {{"defaultdict", model_default_dict}, {NULL, NULL}};
+/* Does the class leave reading and writing to dict? _count_elements asks its instances for nothing else then. */
+static bool
+counts_as_dict(rec *r, kin_vid dict)
+{
+    PyTypeObject *tp = rec_need_attrs(r, dict);
+    return rec_lookup(r, tp, REC_STR("get")) == _PyType_Lookup(&PyDict_Type, REC_STR("get")) &&
+           rec_lookup(r, tp, REC_STR("__setitem__")) == _PyType_Lookup(&PyDict_Type, REC_STR("__setitem__"));
+}
+
+/* How often the item occurs, with what the dict says of it already; pairs: those that were counted. False: it is no number. */
+static bool
+count_item(rec *r, const rec_virtual *f, kin_vid key, kin_vid *pairs, uint32_t *n)
+{
+    uint32_t k = 0;
+    while (k < *n && O(r, pairs[k]) != O(r, key) && !kin_exact_equal(O(r, pairs[k]), O(r, key)))
+        k += 2;
+    kin_vid *found = k < *n ? &pairs[k + 1] : rec_pairs_find(r, f, O(r, key));
+    if (found != NULL && (O(r, *found) == NULL || !PyLong_CheckExact(O(r, *found)) || rec_need_const(r, *found) == 0))
+        return false;
+    PyObject *one = PyLong_FromLong(1), *number = found != NULL && one != NULL ? PyNumber_Add(O(r, *found), one) : Py_XNewRef(one);
+    pairs[k] = key;
+    pairs[k + 1] = rec_const(r, number);
+    *n = k < *n ? *n : *n + 2;
+    Py_XDECREF(one);
+    Py_XDECREF(number);
+    return true;
+}
+
+/* Counter(items): _count_elements puts how often each occurs into the new Counter. */
+static bool
+model_count_elements(rec *r, const rec_args *a)
+{
+    enum { MOST = 500 };
+    kin_vid *items = NULL, pairs[2 * MOST], from = a->npos == 2 ? a->args[1] : 0;
+    uint32_t n, npairs = 0;
+    const rec_virtual *f = a->npos == 2 && a->nkw == 0 ? rec_own_mapping(r, a->args[0]) : NULL;
+    if (f == NULL || O(r, from) == NULL || kin_is_tensor(O(r, from)) || !counts_as_dict(r, a->args[0]) || !rec_iterated(r, &from, &items, &n))
+        return false;
+    bool ok = n <= MOST;
+    for (uint32_t i = 0; ok && i < n; i++)
+        ok = rec_is_known_key(r, items[i]) && count_item(r, f, rec_need_const(r, items[i]), pairs, &npairs);
+    free(items);
+    if (!ok)
+        return false;
+    rec_put_in_own_dict(r, a->args[0], pairs, npairs);
+    return rec_model_value(r, a, rec_const(r, Py_None));
+}
+
+const rec_method_row rec_default_rows[] = {
+    {"_count_elements", model_count_elements},{"defaultdict", model_default_dict}, {NULL, NULL}};

@@ -204,6 +204,23 @@ subscr_typing(rec *r, const kin_vid *args)
     return true;
 }
 
+/* A key that an instance of the program's dict class, made here, does not have: dict asks the class's __missing__. */
+static bool
+subscr_absent(rec *r, kin_vid container, kin_vid key)
+{
+    const rec_virtual *f = VIRTUAL(r, container), *pairs = NULL;
+    if (f != NULL && f->kind == VIRTUAL_OBJECT && f->of != 0 && rec_is_known_key(r, key))
+        pairs = rec_asked_dict(r, container, REC_STR("__getitem__"));
+    if (pairs == NULL || rec_pairs_find(r, pairs, O(r, key)) != NULL)
+        return false;
+    PyTypeObject *tp = rec_need_attrs(r, container);
+    PyObject *func = rec_lookup(r, tp, REC_STR("__missing__"));
+    if (func == NULL || !PyFunction_Check(func) || !rec_can_inline(r, func))
+        return false;
+    const kin_vid args[2] = {container, rec_need_const(r, key)};
+    return rec_inline(r, &(rec_args){.callee = rec_found(r, tp, REC_STR("__missing__"), func), .args = args, .npos = 2, .ndrop = 2}, NULL, 0, KIN_RESUME_PUSH, 0);
+}
+
 void
 rec_op_subscr(rec *r)
 {
@@ -234,7 +251,7 @@ rec_op_subscr(rec *r)
         rec_await_const(r);
         return;
     }
-    if (rec_subscr_missing(r, args[0], args[1]) || subscr_typing(r, args) || subscr_python(r, args[0], args[1]) ||
+    if (rec_subscr_missing(r, args[0], args[1]) || subscr_absent(r, args[0], args[1]) || subscr_typing(r, args) || subscr_python(r, args[0], args[1]) ||
         subscr_tuple(r, args[0], args[1]) || subscr_class(r, args) || rec_keyed_item(r, args))
         return;
     rec_operator_step(r, KIN_STEP_SUBSCR, 0, args, 2, NULL);
@@ -304,7 +321,8 @@ store_in_own_dict(rec *r, const kin_vid *args, bool delete)
     if (delete || rec_own_mapping(r, args[0]) == NULL || !rec_is_known_key(r, args[1]))
         return false;
     PyTypeObject *tp = Py_TYPE(O(r, args[0]));
-    if (tp->tp_as_mapping->mp_ass_subscript != rec_dict_base(tp)->tp_as_mapping->mp_ass_subscript)
+    bool plain = tp->tp_as_mapping->mp_ass_subscript == rec_dict_base(tp)->tp_as_mapping->mp_ass_subscript;
+    if (!plain && rec_asked_dict(r, args[0], REC_STR("__setitem__")) == NULL) /* it may have a __delitem__ of its own, as a Counter has */
         return false;
     rec_need_type(r, args[0]);
     rec_put_in_own_dict(r, args[0], (kin_vid[]){rec_need_const(r, args[1]), args[2]}, 2);

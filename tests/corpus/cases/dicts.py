@@ -3,7 +3,7 @@ import collections
 
 import torch
 
-from kincorpus.case import T, attr, case, glob
+from kincorpus.case import T, attr, case, do, glob
 
 SCALE = 2.0
 LOG = []
@@ -221,3 +221,47 @@ def tuples_with_an_init(x):
 @case(raises=(0, 1, 2, 3, 4, 5), replays=0)
 def tuple_of_too_much(x):
     return Pair(x, x)
+
+
+@case(mutate=glob(3, SCALE=3.0))
+def counts_with_a_counter(x):
+    words = ["a", "b", "".join(["a"]), 1, 2, 1]
+    count = collections.Counter(words)
+    count.update("ab")
+    count["c"] += 1
+    y = x * count["a"] + count["nothing"] + collections.Counter("aab")["a"] * SCALE
+    return y, count, count.most_common(1), collections.Counter(), sorted(collections.Counter([True, 1, 2]).items())
+
+
+class Fallback(dict):
+    def __missing__(self, key):
+        return LIMIT[0] if key == "limit" else self[key + "t"]
+
+
+LIMIT = [2.0]
+
+
+@case(mutate=do(3, lambda s: LIMIT.__setitem__(0, 3.0)))
+def class_with_missing(x):
+    d = Fallback(a=1)
+    y = x * d["a"] + d["limi"]
+    d["limit"] = 5
+    return y * d["limit"], d
+
+
+class Decides(dict):
+    def __missing__(self, key):
+        self[key] = 2.0
+        return 2.0 if self.x.sum() > 0 else 3.0
+
+
+@case(args=lambda i, s: (T(i, 4, 3).abs() * (1 if i % 2 else -1),), calls=8, replays=5)
+def leaves_in_missing(x):
+    d = Decides()
+    d.x = x
+    return x * d["k"] + d["k"], d
+
+
+@case(mutate=do(3, lambda s: setattr(Fallback, "__missing__", lambda self, key: 7.0)))
+def missing_is_replaced(x):
+    return x * Fallback()["limit"]
