@@ -55,6 +55,7 @@ def test_nothing_differs(run):
     status, out, found = run(182, None, "--all")
     graph, = found["graphs"]
     assert status == 0 and not found["differences"] and graph["right"][-1] == "own-outputs" and not graph["passed"] and "nothing differs" in out
+    assert "what every pass leaves is right" in out and "wrong" not in out and "fused_" not in out
 
 
 def attend(a, b, q):
@@ -71,7 +72,13 @@ def rearrange(x, i, table, mask):
             F.max_pool2d(x, 2), F.interpolate(x, scale_factor=2), (y > 0).all(1), y.prod(1), i // 3, i % 3, i << 1)
 
 
-CASES = {"libraries": (attend, lambda: (torch.randn(160, 320), torch.randn(320, 80), torch.randn(2, 4, 64, 32))),
+def _layers(kind, **options):
+    layers = kind(6, 34, num_layers=2, bidirectional=True, **options).eval()
+    return lambda x: layers(x * 2)[0].tanh() + 1, lambda: (torch.randn(4, 5, 6),)
+
+
+CASES = {"lstm": _layers(torch.nn.LSTM), "gru": _layers(torch.nn.GRU, batch_first=True), "gru without biases": _layers(torch.nn.GRU, bias=False), "rnn": _layers(torch.nn.RNN),
+         "relu": _layers(torch.nn.RNN, nonlinearity="relu"), "libraries": (attend, lambda: (torch.randn(160, 320), torch.randn(320, 80), torch.randn(2, 4, 64, 32))),
          "indices": (rearrange, lambda: (torch.randn(2, 3, 8, 8), torch.randint(0, 10, (4, 6)), torch.randn(10, 16), torch.rand(4, 6, 16) > 0.5))}
 
 
@@ -120,3 +127,19 @@ def test_a_pass_behind_convolutions_and_a_buffer_that_is_written_to(kernels, nam
         assert find().passed == name
     finally:
         engine._set_fault("")
+
+
+def test_a_pass_behind_recurrent_layers(kernels):
+    """Steps of a layer run one by one, in what the passes left before and behind it."""
+    fn, inputs = CASES["lstm"]
+    assert engine._set_fault("pass simplify-rewritten wrong")
+    try:
+        compiled = kintsugi.compile(fn)
+        with torch.no_grad():
+            args = inputs()
+            for _ in range(4):
+                compiled(*args)
+        found = [one.passed for one in bisect.of_function(engine, kintsugi._api.engine_of(compiled))]
+    finally:
+        engine._set_fault("")
+    assert found == ["simplify-rewritten"]

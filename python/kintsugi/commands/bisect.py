@@ -51,7 +51,8 @@ def bisect(functions, differences, everything=False):
     for one in functions:
         graphs = {difference.graph for difference in differences if difference.function == one.name}
         if graphs or everything:
-            found += bisect.of_function(engine, one.compiled, None if everything or 0 in graphs else graphs)
+            wrong = None if 0 in graphs else graphs
+            found += bisect.of_function(engine, one.compiled, None if everything else wrong, wrong)
     return found
 
 
@@ -61,6 +62,6 @@ def _tell(found):
         print(f"  right: {', '.join(found.right)}")
     for line in found.change:
         print(f"    {line}")
-    if not found.passed:
+    if found.wrong and not found.passed:
         for name, loops in found.kernels[:4]:
             print("\n".join(f"    {line}" for line in loops.rstrip().splitlines()[:24]))

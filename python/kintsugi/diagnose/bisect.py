@@ -23,6 +23,7 @@ class Finding:
 
     function: str
     graph: int
+    wrong: bool = True            # does the graph give something else than eager?
     text: str = ""                # how results differ
     passed: str = ""              # the pass; "": none of those that could be run
     part: str = "main"
@@ -44,12 +45,14 @@ class Finding:
             return f"what the passes up to {self.right[-1] if self.right else 'the first'} leave is right; what {self.unknown[0][0]} leaves could not be run ({self.unknown[0][1]})"
         if not self.right:
             return "the graph has no passes that could be run again"
+        if not self.wrong:
+            return "what every pass leaves is right, and so is the compiled graph"
         names = ", ".join(name for name, _ in self.kernels)
         return f"what the passes up to {self.right[-1]} leave is right: what follows is wrong ({', '.join(_LATE)})" + (f", in {names}" if names else "")
 
 
-def of_function(engine, compiled, graphs=None):
-    """Findings for the compiled graphs of a function; graphs: only those numbers."""
+def of_function(engine, compiled, graphs=None, wrong=None):
+    """Findings for the compiled graphs of a function; graphs: only those numbers; wrong: those that differ from eager, None: all."""
     found = []
     for entry in compiled.entries():
         for i, subgraph in enumerate(engine.kernels(entry)):
@@ -59,6 +62,7 @@ def of_function(engine, compiled, graphs=None):
                 rows = engine.pass_texts(entry, i, j)
                 if rows:
                     found.append(of_rows(compiled.__name__, subgraph["graph"], rows))
+                    found[-1].wrong = wrong is None or subgraph["graph"] in wrong
                     break
     return found
 
@@ -74,7 +78,7 @@ def of_rows(function, number, rows):
         return found
     state = _State(graph, trials)
     for row in rows[1:]:
-        if not row["text"].startswith(("%", "return")):
+        if not row["text"].startswith(("%", "return", "once:\n%", "once:\nreturn")):
             found.kernels = _kernels(row["text"]) or found.kernels
             continue
         text = state.judge(row, found)
@@ -97,11 +101,7 @@ class _State:
     def judge(self, row, found):
         """How results differ with this text, or ""."""
         self.before = self.texts.get(row["part"], self.texts.get("main", ""))
-        texts = {**self.texts, row["part"]: row["text"]}
-        if row["name"] == "hoist" and row["part"] == "main" or "main" not in texts:
-            self.texts = texts
-            if "once" not in texts and _inputs(row["text"]) > len(self.graph.inputs):
-                return ""  # what it takes comes next
+        texts = {**self.texts, **_parts(row)}
         try:
             text = next((text for text in (self._compare(texts, *trial) for trial in self.trials) if text), "")
         except interpret.Unknown as error:
@@ -132,9 +132,12 @@ class _State:
         return _validate.compare(wanted, [value.contiguous() if isinstance(value, torch.Tensor) else value for value in got], (), (), None) or ""
 
 
-def _inputs(text):
-    numbers = [int(number) for number in re.findall(r" = input (\d+) ", text)]
-    return max(numbers) + 1 if numbers else 0
+def _parts(row):
+    """{part of the program: its text}: passes that divide it leave both."""
+    if not row["text"].startswith("once:\n"):
+        return {row["part"]: row["text"]}
+    once, _, main = row["text"].removeprefix("once:\n").partition("in each call:\n")
+    return {"once": once, "main": main}
 
 
 def _kernels(text):

@@ -249,7 +249,45 @@ def _extern(name, operands, number, graph):
         return _operator(call["op"])(*args, **kwargs)
     if call is not None and "convolution" in call["op"]:
         return _convolution(name.removeprefix("library."), [operand.float() for operand in operands], known, graph.arguments(call, {}, [None] * len(call["args"]))[0])
+    if known is not None and name == "library.recurrent":
+        return lambda sizes: _recurrent(known, sizes, *operands)
     raise Unknown(f"{name}, a call of Kintsugi's own library")
+
+
+def _recurrent(known, sizes, given, h, panels, *more):
+    """All steps of a layer in one direction, one by one (core/kernels/recurrent.h). given: what the input gives to the gates; more: GRU's bias of n, LSTM's c."""
+    weight = panels.permute(1, 0, 2).flatten(1)[:, :given.shape[2]]
+    cell, bias = _CELLS[known["cell"]], more if known["cell"] == "gru" else ()
+    state, results, kept = (h, *more) if known["cell"] == "lstm" else (h,), [], []
+    for step in given.flip(0) if known["reverse"] else given:
+        state, keeps = cell(step, state[0] @ weight, *state, *bias)
+        results.append(state[0])
+        kept += [torch.cat(keeps, 1)] if keeps else []
+    results, kept = ((list(reversed(part)) if known["reverse"] else part) for part in (results, kept))
+    behind = kept if known["keeps"] else state[1:] if known["cell"] == "lstm" else []
+    return torch.cat([part.flatten() for part in (*results, *behind)]).reshape(sizes)
+
+
+def _lstm(step, by_state, h, c):
+    i, f, g, o = (step + by_state).chunk(4, 1)
+    i, f, g, o = i.sigmoid(), f.sigmoid(), g.tanh(), o.sigmoid()
+    c = f * c + i * g
+    return (o * c.tanh(), c), (i, f, g, o, c)
+
+
+def _gru(step, by_state, h, bias=None):
+    (r, z, n), (by_r, by_z, by_n) = step.chunk(3, 1), by_state.chunk(3, 1)
+    r, z = (r + by_r).sigmoid(), (z + by_z).sigmoid()
+    inner = by_n if bias is None else by_n + bias
+    n = (n + r * inner).tanh()
+    return ((1 - z) * n + z * h,), (r, z, n, inner)
+
+
+def _plain(function):
+    return lambda step, by_state, *_: ((function(step + by_state),), ())
+
+
+_CELLS = {"lstm": _lstm, "gru": _gru, "tanh": _plain(torch.tanh), "relu": _plain(torch.relu)}
 
 
 def _convolution(name, operands, known, captured):

@@ -8,6 +8,12 @@
 
 typedef enum { KIN_CELL_TANH, KIN_CELL_RELU, KIN_CELL_GRU, KIN_CELL_LSTM } kin_cell;
 
+static inline const char *
+kin_cell_name(kin_cell cell)
+{
+    return cell == KIN_CELL_LSTM ? "lstm" : cell == KIN_CELL_GRU ? "gru" : cell == KIN_CELL_RELU ? "relu" : "tanh";
+}
+
 /* Numbers of gates, in the order in which PyTorch has them: of LSTM i, f, g, o, of GRU r, z, n. */
 static inline int64_t
 kin_cell_gates(kin_cell cell)

@@ -119,7 +119,8 @@ keep_text(void *arg, const kin_compilation *c, const kin_pass *pass)
     kin_text_deinit(&text);
 }
 
-/* What texts do not say of library calls: {number: {"call": the captured call, "least", "most": limits of what it gives}}, in the first row. False with an exception. */
+/* What texts do not say of library calls: {number: {"call": the captured call, "least", "most": limits of what it gives, and of recurrent layers what
+ * kin_recurrent says of them}}, in the first row. False with an exception. */
 static bool
 add_libraries(PyObject *list, const kin_rewritten *library)
 {
@@ -128,7 +129,9 @@ add_libraries(PyObject *list, const kin_rewritten *library)
         const kin_library_call *call = &library->calls.at[i];
         bool limits = call->post == KIN_POST_LIMIT, relu = call->post == KIN_POST_RELU;
         PyObject *number = PyLong_FromUnsignedLong(library->first + i);
-        PyObject *one = Py_BuildValue("{s:k,s:d,s:d}", "call", (unsigned long)call->call, "least", limits ? call->least : relu ? 0.0 : -INFINITY, "most", limits ? call->most : INFINITY);
+        PyObject *one = Py_BuildValue("{s:k,s:d,s:d,s:s,s:O,s:O}", "call", (unsigned long)call->call, "least", limits ? call->least : relu ? 0.0 : -INFINITY, "most",
+                                      limits ? call->most : INFINITY, "cell", kin_cell_name((kin_cell)call->cell), "reverse", call->reverse ? Py_True : Py_False, "keeps",
+                                      call->keeps ? Py_True : Py_False);
         if (number == NULL || one == NULL || PyDict_SetItem(all, number, one) < 0)
             Py_CLEAR(all);
         Py_XDECREF(number);
