@@ -168,6 +168,36 @@ for _ in range(3):
 '''
 
 
+STATE = '''\
+import torch
+
+
+class Cell(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.state, self.calls = torch.zeros(8, {size}), 0
+
+    def forward(self, x):
+        self.calls += 1
+        self.state = torch.tanh(x + self.state)
+        if self.calls > 2:
+            return self.state.relu() * torch.exp(x)
+        return self.state.relu()
+
+
+cell = torch.compile(Cell())
+with torch.no_grad():
+    for _ in range(6):
+        cell(torch.randn(8, {size}))
+'''
+
+
+def test_the_operation_is_found_where_calls_differ_from_each_other(validate, tmp_path):
+    """What a function keeps from call to call: the first calls take other ways than later ones."""
+    status, out = validate(61, "pass fuse wrong", "-o", "small.py", text=STATE, command="minify")
+    assert status == 1 and "the first operation that differs: " in out.out and "small.py: shows the difference" in out.out, out
+
+
 def test_random_numbers_and_state_are_compared(validate):
     status, out = validate(23, None, text=RANDOM)
     assert status == 0 and "compiled code gives what eager does: 1 function" in out.out

@@ -24,6 +24,7 @@ class NoProgram(Exception):
 # What becomes of a break of these rows: see _Writer.add_break.
 DECISIONS = ("DATA_DEPENDENT_BRANCH", "DATA_DEPENDENT_LOOP", "DATA_DEPENDENT_ASSERT")
 NUMBERS = ("TENSOR_ITEM", "TENSOR_TO_NUMBER")
+CALLS = 6  # of a function, until one is replayed: what it keeps from call to call may make the first ones differ
 BRIDGED = (*DECISIONS, *NUMBERS, "EXPLICIT_BREAK")
 
 
@@ -42,7 +43,9 @@ def capture(observed, call, may_run, given=None):
 
     probe = engine.Compiled(observed.compiled.fn, name=observed.name, backend=backend, dynamic=False)
     with config.patch(step_aside=False), quiet(), call.modes():
-        for _ in range(2 if may_run else 0):
+        for number in range(CALLS if may_run else 0):
+            if number >= 2 and values:
+                break
             args, kwargs = given or call.copy()
             probe(*args, **kwargs)
     entries = probe.entries() or observed.compiled.entries()
