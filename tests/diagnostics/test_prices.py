@@ -446,3 +446,31 @@ def test_a_price_is_measured_or_uncertain_but_not_both():
     times = {name: timing.Times([value * 1e-6] * 20) for name, value in (("base", 100), (0, 50))}
     price._fill(cause, times, 0, 1.0)
     assert cause.how == "uncertain" and "measured" not in page._cause("c", cause) and "(uncertain)" in page._cause("c", cause)
+
+
+def test_what_keeps_a_call_from_being_repeated_is_told_with_its_place(kintsugi_clean, tmp_path):
+    """And it is told of the program's line, not of one in the Python library. What only computes there keeps nothing from being repeated."""
+    import json
+    import re
+
+    from kintsugi import _api
+    from kintsugi.diagnose import fixes
+
+    def writes(x):
+        with open(tmp_path / "log", "a") as file:
+            file.write("called")
+        return x * 2
+
+    def computes(x):
+        return x * len(re.sub("a+", "b", "caat")) + len(json.dumps({"a": [1]}))
+
+    for fn, wanted in ((writes, "(`io.open`, "), (computes, "")):
+        compiled = kintsugi_clean.compile(fn)
+        for _ in range(3):
+            compiled(torch.ones(3))
+        dumps = [_api.start_engine().dump(entry) for entry in _api.engine_of(compiled).entries()]
+        assert any(dump["effects"] for dump in dumps)
+        told = outside.find_obstacle(dumps)
+        assert wanted in told and bool(told) == bool(wanted) and (not wanted or f"test_prices.py:{fn.__code__.co_firstlineno + 1})" in told), told
+    assert "of the tensor itself" in fixes.advise_effect("ndarray.mean") and "do it with tensors" in fixes.advise_effect("numpy.median")
+    assert "torch.sort" in fixes.advise_effect("numpy.sort") and "less often" in fixes.advise_effect("print")

@@ -335,6 +335,10 @@ def advise_effect(name):
     module, _, function = name.rpartition(".")
     if module == "numpy" and function in _SAME_IN_TORCH:
         return f"`torch.{function}` does the same as a part of the graph"
+    if module == "ndarray" and function in _SAME_IN_TORCH:
+        return f"`{function}` of the tensor itself does the same as a part of the graph"
+    if module == "ndarray" or module.partition(".")[0] == "numpy":
+        return "do it with tensors, as a part of the graph, where torch has such a function; else call it outside of the compiled function"
     return "call it less often, or outside of the compiled function"
 
 

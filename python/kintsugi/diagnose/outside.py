@@ -7,10 +7,12 @@ import contextlib
 import inspect
 import os
 import sys
+import sysconfig
 
 import torch
 
-from . import screen, state
+from .. import _messages
+from . import screen, show, state
 
 # Calls whose effects stay in the process, or are not seen while calls are repeated (what is printed).
 _HARMLESS = ("print", "logging.", "_warnings.", "warnings.", "list.", "dict.", "set.", "deque.", "collections.", "torch.", "TensorBase.", "DisableTorchFunctionSubclass.", "time.", "random.",
@@ -18,6 +20,7 @@ _HARMLESS = ("print", "logging.", "_warnings.", "warnings.", "list.", "dict.", "
 _OUTSIDE = ("numpy.save", "numpy.memmap", "numpy.ndarray.tofile", "ndarray.tofile", "ndarray.dump", "torch.save")
 _BUILTINS = frozenset(name for name in vars(builtins) if not name.startswith("_")) - {"open", "exec", "eval", "input", "compile", "breakpoint", "exit", "quit"}
 _OPTIMIZERS = os.path.join(os.path.dirname(torch.__file__), "optim") + os.sep  # what they call changes parameters and their own state
+_COMPUTING = tuple(os.path.join(sysconfig.get_path("stdlib"), name) + os.sep for name in ("re", "json"))  # packages whose C code only computes
 _OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
@@ -28,8 +31,9 @@ def find_obstacle(dumps, observed=None):
             text = entry["text"].partition(" = ")[2] or entry["text"]
             name = text.partition("(")[0]
             stays = (name.startswith(_HARMLESS) or name in _BUILTINS) and not name.startswith(_OUTSIDE) and not (name == "print" and "'file'" in text)
-            if entry["kind"] == "call" and not stays and not entry["filename"].startswith(_OPTIMIZERS):
-                return f"a call has effects that may reach outside of the process ({name}, line {entry['line']}); --repeat calls it all the same"
+            if entry["kind"] == "call" and not stays and not entry["filename"].startswith((_OPTIMIZERS, *_COMPUTING)):
+                place = _messages.user_place(entry.get("user_stack", ()), (entry["filename"], entry["line"], ""))
+                return f"a call has effects that may reach outside of the process (`{name}`, {show.place(*place[:2])}); --repeat calls it all the same"
     if observed is None or not observed.calls:
         return ""
     iterator = _iterator_of(observed)
