@@ -297,3 +297,29 @@ def test_limits_of_the_machine_are_those_of_an_idle_one(monkeypatch):
     assert found["gb_per_s"] == pytest.approx(2 * 4 * (1 << 23) / 1e-3 / 1e9) and torch.get_num_threads() == threads
     monkeypatch.undo()
     assert anatomy._best(lambda: time.sleep(0.001), seconds=0.0) < 1.0
+
+
+READS = '''\
+import torch
+
+
+@torch.compile
+def standard(x):
+    mean, deviation = float(x.mean()), float(x.std())
+    return (x - mean) / (deviation + 1e-6)
+
+
+for _ in range(3):
+    standard(torch.ones(64, 64))
+'''
+
+
+def test_reads_of_data_are_drawn_with_their_prices(report):
+    import kintsugi
+
+    with kintsugi.config.patch(kernels=True):
+        status, text, _ = report("script.py", READS)
+    assert status == 0 and "float() waits for the data of a tensor" in text and "without reads" in text
+    data = json.JSONDecoder().raw_decode(text[text.index('{"total"'):])[0]
+    drawn = [segment for segment in data["rows"][0][1] if segment[2] == "read"]
+    assert len(drawn) == 2 and all(length > 0 and "waits for the data" in told and link for _, length, _, told, link in drawn)

@@ -27,7 +27,7 @@ class Diagnosis:
     effects: list
     kernels: list
     digest: dict
-    sequence: list  # (kind, line, text) of the graphs, breaks and effects of a recording, in order
+    sequence: list  # (kind, line, text) of the graphs, reads of data, breaks and effects of a recording, in order
     anatomy: list = dataclasses.field(default_factory=list)  # kernels of each compiled graph, with times where calls were repeated
     limits: dict = None      # what this machine reaches, where kernels have times
     guards: list = dataclasses.field(default_factory=list)   # by the line that needs them
@@ -124,7 +124,7 @@ def _kernels_of(observed, verdict):
 def _sequence(dump):
     """What a call goes through: its graphs, breaks and effects in order."""
     breaks = {entry["step"]: entry for entry in dump["breaks"]}
-    found, seen, taken = [], set(), paths.last(dump)
+    found, seen, taken, reads = [], set(), paths.last(dump), program.reads(dump)
     for index, step in enumerate(dump["steps"]):
         if index not in taken:
             continue
@@ -135,6 +135,7 @@ def _sequence(dump):
             nodes = dump["graphs"][step["graph"] - 1]["nodes"]  # with lines of the user's code, where a step's is that of a library's
             calls = f"{len(nodes)} call{'' if len(nodes) == 1 else 's'}"
             found.append(("graph", nodes[0]["line"] if nodes else step["line"], f"graph {step['graph']}: {calls}"))
+            found += [("read", node["line"], _causes.title_of_read(node)) for at, node in reads.items() if at in taken and dump["steps"][at]["graph"] == step["graph"]]
         elif "effect" in step["flags"] and "sunk" not in step["flags"] and not step["graph"] and step["kind"] == "call":
             found.append(("effect", step["line"], step["text"].partition(" = ")[2] or step["text"]))
     return found

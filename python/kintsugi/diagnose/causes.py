@@ -118,16 +118,19 @@ def of_reads(dump):
     for index, node in program.reads(dump).items():
         place = node["filename"], node["line"], node["function"]
         name = node["target"] if node["vid"] else ""
-        shown = f".{name}()" if node["op"] == "call_method" else f"{name}()"
         cause = found.get((bool(name), *place))
         if cause is None:
-            cause = found[bool(name), *place] = Cause("read", f"`{shown}` waits for the data of a tensor" if name else "A test waits for the data of a tensor",
-                                                      filename=place[0], line=place[1], function=place[2], user=place, explanation=_NUMBER if name else _TEST)
+            cause = found[bool(name), *place] = Cause("read", title_of_read(node), filename=place[0], line=place[1], function=place[2], user=place, explanation=_NUMBER if name else _TEST)
             cause.reads, cause.fix = name, _KEEP if name else _SELDOM
         cause.steps.append(index)
     for cause in found.values():
         cause.count = max(len(way.intersection(cause.steps)) for way in ways)
     return list(found.values())
+
+
+def title_of_read(node):
+    what = "A test" if not node["vid"] else f"`.{node['target']}()`" if node["op"] == "call_method" else f"`{node['target']}()`"
+    return f"{what} waits for the data of a tensor"
 
 
 _NUMBER = "The graph goes on with the number, but compiled code ends there: what follows cannot be fused with what comes before."

@@ -90,21 +90,25 @@ def headline(diagnosis):
 
 def _lost(priced, verdict):
     """The share of a call that its causes cost together: breaks are not the sum of their prices, for they share boundaries."""
-    breaks = [cause.share for cause in priced if cause.kind in _BRIDGED]
+    breaks = [cause.share for cause in priced if cause.kind in BRIDGED]
     if breaks and verdict.without_breaks is not None:
         breaks = [max(0.0, 1 - verdict.without_breaks / verdict.compiled)]
-    return sum(breaks) + sum(cause.share for cause in priced if cause.kind not in _BRIDGED)
+    return sum(breaks) + sum(cause.share for cause in priced if cause.kind not in BRIDGED)
 
 
-_BRIDGED = ("break", "read")
+BRIDGED = ("break", "read")  # causes that a call is also timed without
+
+
+def bridged(diagnosis):
+    """What these are; "": there are none."""
+    return " and ".join(noun for kind, noun in zip(BRIDGED, ("graph breaks", "reads of data")) if any(one.kind == kind for one in diagnosis.causes))
 
 
 def _verdict(diagnosis):
     verdict = diagnosis.verdict
     yield headline(diagnosis), "bold"
     if verdict.certain and verdict.without_breaks and verdict.eager and verdict.without_breaks < 0.97 * verdict.compiled:
-        what = " and ".join(noun for kind, noun in (("break", "graph breaks"), ("read", "reads of data")) if any(one.kind == kind for one in diagnosis.causes))
-        yield (f"  without its {what} a call would take about {us(verdict.without_breaks * 1e6)}: "
+        yield (f"  without its {bridged(diagnosis)} a call would take about {us(verdict.without_breaks * 1e6)}: "
                f"{verdict.eager / verdict.without_breaks:.2f}x as fast as eager"), ""
     shape = f"  {count(diagnosis.recordings, 'recording')}, {count(diagnosis.graphs, 'graph')}, {count(diagnosis.ops, 'tensor call')}, " \
             f"{count(diagnosis.breaks, 'graph break')}"
@@ -130,10 +134,10 @@ def cause_lines(number, cause, everything=False):
     """Of one cause."""
     head = f"{number}. " + (f"{_price(cause)}: " if _price(cause) else "") + cause.title
     yield head, "bold red" if (cause.share or 0) >= 0.1 else "bold yellow"
-    times = f", {cause.count} times in a call" if cause.kind in _BRIDGED and cause.count > 1 else ""
+    times = f", {cause.count} times in a call" if cause.kind in BRIDGED and cause.count > 1 else ""
     filename, line, function = cause.user
     yield f"   {place(filename, line)} in {function}{times}", ""
-    if cause.kind in (*_BRIDGED, "effect", "recompile"):
+    if cause.kind in (*BRIDGED, "effect", "recompile"):
         yield from _source(filename, line, cause.user_columns if cause.library else cause.columns)
     if cause.library and (cause.filename, cause.line) != (filename, line):
         yield f"   in {cause.library}: {cause.filename}:{cause.line} in {cause.function}", ""

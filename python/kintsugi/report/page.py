@@ -26,7 +26,7 @@ td.w { min-width: 12rem; } p code, li code { overflow-wrap: anywhere; }
 .minus { background: var(--mark); display: inline-block; min-width: 100%; }
 .strip { display: flex; flex-wrap: wrap; gap: .35rem; padding: 0; list-style: none; }
 .strip li { border: 1px solid var(--line); border-radius: 6px; padding: .15rem .55rem; font-size: .85rem; background: var(--card); }
-.strip li.break { border-color: var(--bad); color: var(--bad); } .strip li.effect { border-style: dashed; }
+.strip li.break, .strip li.read { border-color: var(--bad); color: var(--bad); } .strip li.effect { border-style: dashed; }
 .sides { display: grid; grid-template-columns: repeat(auto-fit, minmax(20rem, 1fr)); gap: .8rem; } .sides pre { font-size: 12px; } ul.plain { list-style: none; margin: 0; padding: 0; }
 summary { cursor: pointer; } :focus-visible { outline: 3px solid var(--bar); outline-offset: 2px; }
 .skip { position: absolute; left: -999px; } .skip:focus { left: 1rem; }
@@ -78,10 +78,15 @@ def _function(number, one):
     return "\n".join(part for part in parts if part)
 
 
+def _without(one):
+    kinds = {cause.kind for cause in one.causes}
+    return "without reads" if "break" not in kinds and "read" in kinds else "without both" if {"break", "read"} <= kinds else "without breaks"
+
+
 def _times(one):
     """Bars: eager, compiled, without graph breaks."""
     verdict = one.verdict
-    rows = [(name, value) for name, value in (("eager", verdict.eager), ("compiled", verdict.compiled), ("without breaks", verdict.without_breaks)) if value]
+    rows = [(name, value) for name, value in (("eager", verdict.eager), ("compiled", verdict.compiled), (_without(one), verdict.without_breaks)) if value]
     if not rows:
         return ""
     longest, bars = max(value for _, value in rows), []
@@ -113,7 +118,7 @@ def _cause_table(number, one):
     rows = []
     for i, cause in enumerate(one.causes):
         price, share, how = _price(cause)
-        rows.append((price, share, how, f"<a href=\"#f{number}c{i}\">{esc(cause.title)}</a>", esc(show.place(*cause.user[:2])), cause.count))
+        rows.append((price, share, how, f"<a href=\"#f{number}c{i}\">{prose(cause.title)}</a>", esc(show.place(*cause.user[:2])), cause.count))
     head = (("price", 1), ("of the call", 1), ("how", 0), ("cause", 0), ("line", 0), ("times", 1))
     return table(f"Causes of {one.name}", head, rows, "By what they cost in a call")
 
@@ -121,7 +126,7 @@ def _cause_table(number, one):
 def _cause(ident, cause):
     price, share, how = _price(cause)
     told = f"{price}{', ' + share + ' of the call' if share else ''}{' (' + how + ')' if how else ''}" if price else "not priced"
-    parts = [f"<article class=\"cause\" aria-labelledby=\"{ident}\"><h3 id=\"{ident}\">{esc(cause.title)} <span class=\"soft\">{esc(told)}</span></h3>",
+    parts = [f"<article class=\"cause\" aria-labelledby=\"{ident}\"><h3 id=\"{ident}\">{prose(cause.title)} <span class=\"soft\">{esc(told)}</span></h3>",
              excerpt(cause.user[0], cause.user[1], cause.user_columns if cause.library else cause.columns)]
     if cause.library:
         parts.append(f"<p>in {esc(cause.library)}:</p>" + excerpt(cause.filename, cause.line, cause.columns))
@@ -146,7 +151,7 @@ def _cause(ident, cause):
         parts.append("<ul class=\"soft\">" + "".join(f"<li>{prose(note)}</li>" for note in notes) + "</ul>")
     if cause.id:
         link = f" · <a href=\"{esc(cause.page)}\">PyTorch's page</a>" if cause.page else ""
-        own = f" · <a href=\"{esc(cause.own_page)}\">its page</a>" if cause.own_page else ""
+        own = f" · <a href=\"{esc(cause.own_page)}\">its page</a>" if cause.own_page.startswith("https:") else ""  # one on this machine is none for others who read the report
         parts.append(f"<p class=\"soft\"><code>kintsugi breaks {esc(cause.id)}</code>{own}{link}</p>")
     return "\n".join(part for part in parts if part) + "</article>"
 
@@ -191,7 +196,7 @@ def _sources(one):
     """The user's files, with prices beside the lines."""
     prices = {}
     for cause in one.causes:
-        if cause.kind == "break":
+        if cause.kind in show.BRIDGED:
             prices.setdefault(cause.user[0], {}).setdefault(cause.user[1], []).append(cause)
     parts = []
     for filename, places in prices.items():
@@ -202,7 +207,7 @@ def _sources(one):
         rows = []
         for number in range(first, last + 1):
             here = places.get(number, ())
-            told = ", ".join(_price(cause)[0] or "break" for cause in here)
+            told = ", ".join(_price(cause)[0] or cause.kind for cause in here)
             code = f"{told:>9} {number:>5}  {esc(lines[number - 1].rstrip())}"
             rows.append(f"<span class=\"hit\">{code}</span>" if here else code)
         parts.append(f"<details><summary>{esc(show.place(filename, first).rpartition(':')[0])}, lines {first} to {last}, with prices</summary><pre tabindex=\"0\">{chr(10).join(rows)}</pre></details>")

@@ -38,7 +38,7 @@ def of_call(ident, one):
     prices = {(cause["title"], cause["line"]): (i, cause["price_us"] / max(1, cause["count"]) if cause["price_us"] else 0.0) for i, cause in enumerate(one["causes"])}
     steps = one["sequence"]
     known = sum(_length(step, launches, prices)[0] for step in steps)
-    each = max(0.0, compiled - known) / max(1, sum(step[0] != "break" for step in steps))
+    each = max(0.0, compiled - known) / max(1, sum(step[0] not in show.BRIDGED for step in steps))
     at, calls, kernels = 0.0, [], []
     for step in steps:
         length, link = _length(step, launches, prices)
@@ -47,11 +47,11 @@ def of_call(ident, one):
             kernels += _kernels(at, launches.get(_number(text), ()))
         calls.append((at, length, kind, f"{text} (line {line})", f"{ident}{link}" if link else ""))
         at += length
-        if kind != "break":
+        if kind not in show.BRIDGED:
             calls.append((at, each, "rest", "guards, replay, effects", ""))
             at += each
     rows = [("call", calls)] + ([("kernels", kernels)] if kernels else [])
-    note = ("Lengths of graphs and kernels are those of their launches, lengths of breaks are their prices; what else the call takes is spread between them."
+    note = ("Lengths of graphs and kernels are those of their launches, lengths of breaks and reads of data are their prices; what else the call takes is spread between them."
             + ("" if kernels else " No kernel was profiled: graphs run step by step, or the function is not called again."))
     return f"<h3>Timeline of a call</h3>{picture(ident + 't', 'Timeline of a call', rows, max(at, compiled))}<p class=\"soft\">{note}</p>"
 
@@ -72,7 +72,7 @@ def _length(step, launches, prices):
     kind, line, text = step
     if kind == "graph":
         return sum(row["us"] for row in launches.get(_number(text), ())), ""
-    if kind == "break" and (text, line) in prices:
+    if kind in show.BRIDGED and (text, line) in prices:
         number, price = prices[text, line]
         return price, f"c{number}"
     return 0.0, ""
@@ -107,7 +107,7 @@ STYLE = """
 .view { overflow-x: auto; border: 1px solid var(--line); border-radius: 6px; background: var(--card); } .inner { position: relative; min-width: 100%; padding-bottom: 1.4rem; }
 .lane { position: relative; height: 2.9rem; border-bottom: 1px solid var(--line); } .lane-name { position: sticky; left: .3rem; font-size: .75rem; color: var(--soft); line-height: 1.1rem; display: inline-block; }
 .seg { position: absolute; top: 1.15rem; height: 1.5rem; line-height: 1.5rem; overflow: hidden; white-space: nowrap; font-size: .75rem; padding-left: 2px; border-left: 1px solid var(--card); color: var(--fg); background: var(--line); cursor: default; }
-.seg.graph { background: var(--seg1); } .seg.break, .seg.eager { background: var(--mark); color: var(--bad); } .seg.effect { background: var(--seg3); } .seg.kernel { background: var(--plus); } .seg.extern { background: var(--seg3); } .seg.compile { background: var(--seg3); }
+.seg.graph { background: var(--seg1); } .seg.break, .seg.read, .seg.eager { background: var(--mark); color: var(--bad); } .seg.effect { background: var(--seg3); } .seg.kernel { background: var(--plus); } .seg.extern { background: var(--seg3); } .seg.compile { background: var(--seg3); }
 .seg.rest { background: repeating-linear-gradient(45deg, var(--line), var(--line) 2px, var(--card) 2px, var(--card) 6px); color: transparent; }
 .seg.chosen { outline: 2px solid var(--fg); outline-offset: -2px; z-index: 1; } .seg.linked { cursor: pointer; text-decoration: underline; }
 .told { min-height: 1.5em; margin: .3rem 0 0; font-size: .9rem; } .keys { font-size: .85rem; margin: 0; }
@@ -116,7 +116,7 @@ STYLE = """
 
 SCRIPT = """
 const told = us => us >= 1e6 ? +(us / 1e6).toPrecision(3) + ' s' : us >= 1000 ? +(us / 1000).toPrecision(3) + ' ms' : +us.toPrecision(us < 10 ? 2 : 3) + ' us';
-const RANK = ['break', 'eager', 'graph', 'compile', 'extern', 'kernel', 'effect', 'rest'], NARROW = 4;
+const RANK = ['break', 'read', 'eager', 'graph', 'compile', 'extern', 'kernel', 'effect', 'rest'], NARROW = 4;
 const count = (n, what) => n + ' ' + (what === 'rest' ? 'stretches of guards and replay' : n === 1 ? what : what + 's');
 for (const box of document.querySelectorAll('.timeline')) {
   const {total, rows} = JSON.parse(box.querySelector('script').textContent), say = box.querySelector('.told');
