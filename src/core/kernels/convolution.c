@@ -19,7 +19,7 @@
 
 enum {
     SPACE = KIN_CONVOLUTION_SPACE,
-    DEEP = 768,           /* columns of a block, at most */
+    DEEP = KIN_TILE_LONG, /* columns of a block, at most */
     TALL = 140,           /* rows of a block: DEEP * TALL floats are 430 kB */
     THREAD_WORK = 1 << 21 /* multiplications that are worth a thread */
 };
@@ -430,21 +430,35 @@ make_strip(const kin_convolution *x, const place *p, int64_t lines, int64_t plac
     return (strip){room, height * width * x->channels, width * x->channels, x->channels};
 }
 
+typedef void (*lines_of_tile)(unsigned rows, unsigned columns, int64_t lines, int64_t k, const float *a, int64_t lda, int64_t step, const float *b, float *c,
+                               int64_t ldc, bool add, const float *soon);
+
+/* One of the two, a part of a line or some lines at a time (KIN_TILE_LONG). */
+static void
+multiply_in_parts(lines_of_tile multiply, unsigned rows, unsigned columns, int64_t lines, int64_t k, const float *a, int64_t lda, int64_t step,
+                  const float *b, float *c, int64_t ldc, bool add)
+{
+    int64_t deep = kin_tile_part_of(k, KIN_TILE_LONG), at_once = kin_tile_part_of(lines, k < KIN_TILE_LONG ? KIN_TILE_LONG / k : 1);
+    for (int64_t i = 0; i < lines; i += at_once)
+        for (int64_t from = 0; from < k; from += deep, add = true)
+            multiply(rows, columns, lines - i < at_once ? lines - i : at_once, k - from < deep ? k - from : deep, a + i * step + from, lda, step,
+                     b + (i * k + from) * KIN_TILE_COLUMNS, c, ldc, add, b);
+}
+
 /* Places [0, rows) of a line, from `a` on, times one panel. */
 static void
 multiply_places(const kin_convolution *x, const strip *s, const float *a, int64_t rows, unsigned columns, const float *b, float *c, int64_t ldc)
 {
     int64_t channels = x->channels / x->groups, lda = x->stride[2] * s->place, taps = x->kernel[2] * channels;
     bool joined = s->place == channels && x->dilation[2] == 1; /* the taps of a line lie next to each other */
-    void (*multiply)(unsigned, unsigned, int64_t, int64_t, const float *, int64_t, int64_t, const float *, float *, int64_t, bool, const float *) =
-        x->pairs ? kin_tile_multiply_lines_of_pairs : kin_tile_multiply_lines;
+    lines_of_tile multiply = x->pairs ? kin_tile_multiply_lines_of_pairs : kin_tile_multiply_lines;
     for (int64_t i = 0; i < x->kernel[0]; i++) {
         if (joined)
-            multiply((unsigned)rows, columns, x->kernel[1], taps, a + i * s->plane, lda, x->dilation[1] * s->line,
-                     b + i * x->kernel[1] * taps * KIN_TILE_COLUMNS, c, ldc, i > 0, b);
+            multiply_in_parts(multiply, (unsigned)rows, columns, x->kernel[1], taps, a + i * s->plane, lda, x->dilation[1] * s->line,
+                              b + i * x->kernel[1] * taps * KIN_TILE_COLUMNS, c, ldc, i > 0);
         for (int64_t j = 0; !joined && j < x->kernel[1]; j++)
-            multiply((unsigned)rows, columns, x->kernel[2], channels, a + i * s->plane + j * x->dilation[1] * s->line, lda,
-                     x->dilation[2] * s->place, b + (i * x->kernel[1] + j) * taps * KIN_TILE_COLUMNS, c, ldc, i > 0 || j > 0, b);
+            multiply_in_parts(multiply, (unsigned)rows, columns, x->kernel[2], channels, a + i * s->plane + j * x->dilation[1] * s->line, lda,
+                              x->dilation[2] * s->place, b + (i * x->kernel[1] + j) * taps * KIN_TILE_COLUMNS, c, ldc, i > 0 || j > 0);
     }
 }
 

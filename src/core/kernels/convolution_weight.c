@@ -123,6 +123,24 @@ take_image(const sharing *s, const block *b, int64_t panel, float *to)
     }
 }
 
+/* kin_tile_multiply_places, a part of a line, some lines or some images at a time (KIN_TILE_LONG). */
+static void
+multiply_in_parts(unsigned rows, unsigned columns, const kin_tile_places *all, const float *a, const float *b, float *c, int64_t ldc, bool add)
+{
+    int64_t of_image = all->lines * all->k, images = of_image < KIN_TILE_LONG ? kin_tile_part_of(all->images, KIN_TILE_LONG / of_image) : 1;
+    int64_t lines = all->k < KIN_TILE_LONG ? kin_tile_part_of(all->lines, KIN_TILE_LONG / all->k) : 1, k = kin_tile_part_of(all->k, KIN_TILE_LONG);
+    kin_tile_places some = *all;
+    for (int64_t n = 0; n < all->images; n += images)
+        for (int64_t l = 0; l < all->lines; l += lines)
+            for (int64_t i = 0; i < all->k; i += k, add = true) {
+                some.images = all->images - n < images ? all->images - n : images;
+                some.lines = all->lines - l < lines ? all->lines - l : lines;
+                some.k = all->k - i < k ? all->k - i : k;
+                kin_tile_multiply_places(rows, columns, &some, a + n * all->a_image + l * all->a_line + i * KIN_TILE_ROWS,
+                                         b + n * all->b_image + l * all->b_line + i * all->b_next, c, ldc, add);
+            }
+}
+
 /* Taps [first, last) of a panel, for all filters: added to what is there unless the block is the first one. */
 static void
 multiply_taps(const sharing *s, const block *b, int64_t panel, int64_t first, int64_t last, const float *back, const float *image, bool add)
@@ -136,9 +154,8 @@ multiply_taps(const sharing *s, const block *b, int64_t panel, int64_t first, in
         n = kin_tile_divide_up(x->filters - f, s->tiles - t);
         for (int64_t tap = first; tap < last; tap++) {
             int64_t at = tap / x->kernel[1] * x->dilation[0] * s->seen_columns + tap % x->kernel[1] * x->dilation[1];
-            kin_tile_multiply_places((unsigned)n, left < KIN_TILE_COLUMNS ? (unsigned)left : KIN_TILE_COLUMNS, &places,
-                                     back + t * x->out[1] * KIN_TILE_ROWS, image + at * KIN_TILE_COLUMNS,
-                                     x->to + f * ldc + tap * x->channels + panel * KIN_TILE_COLUMNS, ldc, add);
+            multiply_in_parts((unsigned)n, left < KIN_TILE_COLUMNS ? (unsigned)left : KIN_TILE_COLUMNS, &places, back + t * x->out[1] * KIN_TILE_ROWS,
+                              image + at * KIN_TILE_COLUMNS, x->to + f * ldc + tap * x->channels + panel * KIN_TILE_COLUMNS, ldc, add);
         }
     }
 }

@@ -9,11 +9,12 @@
 #include "core/tiles/tile.h"
 
 enum {
-    DEEP = 768,           /* rows of a block of b, at most */
+    DEEP = KIN_TILE_LONG, /* rows of a block of b, at most */
     TALL = 140,           /* rows of a block of a: DEEP * TALL floats are 430 kB */
     TALL_COPY = 112,      /* ... that is copied first */
     TOGETHER = 1 << 17,   /* floats of panels that are made together, for all rows; twice as many where blocks of a are copied for each group */
     APART = 16,           /* floats between rows of a copied block: their lines must not fall into the same sets of the first cache */
+    FEW_WIDE = 64,        /* panels of a b that is read as it lies */
     NEAR = 8,             /* panels of a result whose blocks are still near when the last of them is done */
     THREAD_WORK = 1 << 21 /* multiplications that are worth a thread */
 };
@@ -296,11 +297,23 @@ multiply_block(const part *x, const block *k, int64_t panel, int64_t panels)
     }
 }
 
-/* All of k for some panels of b that lie side by side. Rows of b go by in groups, so that few pages are read from at a time. */
+/* Some columns of rows [from, to) of b, which lie in rows. They go by in groups, so that few pages are read from at a time. */
+static void
+multiply_few_rows(const part *x, const float *a, int64_t lda, int64_t from, int64_t to, const float *b, int64_t columns, float *c, int64_t ldc)
+{
+    enum { GROUP = 32 };
+    int64_t ldb = x->p->b.row_stride;
+    for (int64_t l = from; l < to; l += GROUP)
+        for (int64_t j = 0; j < columns; j += KIN_TILE_COLUMNS)
+            kin_tile_few_by_rows((unsigned)x->rows, columns_at(columns, j / KIN_TILE_COLUMNS), to - l < GROUP ? to - l : GROUP, a + l, lda,
+                                 b + l * ldb + j, ldb, c + j, ldc, l > from);
+}
+
+/* All of k for some panels of b that lie side by side, FEW_WIDE at most. */
 static void
 multiply_few(const part *x, const float *a, int64_t lda, int64_t panel, int64_t panels)
 {
-    enum { GROUP = 32 };
+    float more[KIN_TILE_FEW * FEW_WIDE * KIN_TILE_COLUMNS];
     const kin_gemm_blocked *p = x->p;
     const kin_matrix *b = &p->b;
     int64_t from = panel * KIN_TILE_COLUMNS, left = b->columns - from, columns = panels * KIN_TILE_COLUMNS;
@@ -311,20 +324,22 @@ multiply_few(const part *x, const float *a, int64_t lda, int64_t panel, int64_t 
         kin_tile_few_by_columns((unsigned)x->rows, columns, b->rows, a, lda, at, b->column_stride, c, p->ldc);
         return;
     }
-    for (int64_t l = 0; l < b->rows; l += GROUP)
-        for (int64_t j = 0; j < columns; j += KIN_TILE_COLUMNS)
-            kin_tile_few_by_rows((unsigned)x->rows, columns_at(columns, j / KIN_TILE_COLUMNS), b->rows - l < GROUP ? b->rows - l : GROUP, a + l, lda,
-                                 at + l * b->row_stride + j, b->row_stride, c + j, p->ldc, l > 0);
+    int64_t deep = kin_tile_part_of(b->rows, DEEP);
+    multiply_few_rows(x, a, lda, 0, deep, at, columns, c, p->ldc);
+    for (int64_t l = deep; l < b->rows; l += deep) {
+        multiply_few_rows(x, a, lda, l, b->rows - l < deep ? b->rows : l + deep, at, columns, more, columns);
+        for (int64_t i = 0; i < x->rows; i++)
+            kin_tile_add(more + i * columns, columns, c + i * p->ldc);
+    }
 }
 
 /* b is read as it lies, by panels of which the results stay near. */
 static void
 read_part(const part *x)
 {
-    enum { WIDE = 64 };
     const kin_gemm_blocked *p = x->p;
     const float *a = x->a;
-    int64_t lda = p->a.row_stride, k = p->b.rows, most = p->b.column_stride == 1 ? WIDE : NEAR;
+    int64_t lda = p->a.row_stride, k = p->b.rows, most = p->b.column_stride == 1 ? FEW_WIDE : NEAR;
     if (x->a_room != NULL) {
         copy_rows(a, lda, p->a.column_stride, x->rows, k, x->a_room);
         a = x->a_room;

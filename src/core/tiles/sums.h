@@ -9,19 +9,15 @@
 
 #define INLINE_AVX512 __attribute__((always_inline)) AVX512 static inline
 
-/* wide: there are more than 16 columns. */
 INLINE_AVX512 void
-sums_begin(__m512 sums[][2], const int rows, const bool wide, unsigned columns, const float *c, int64_t ldc, bool add)
+sums_begin(__m512 sums[][2], const int rows)
 {
-    __mmask16 low = lanes(columns), high = columns > 16 ? lanes(columns - 16) : 0;
 #pragma GCC unroll 14
-    for (int i = 0; i < rows; i++) {
-        sums[i][0] = add ? _mm512_maskz_loadu_ps(low, c + i * ldc) : _mm512_setzero_ps();
-        sums[i][1] = add && wide ? _mm512_maskz_loadu_ps(high, c + i * ldc + 16) : _mm512_setzero_ps();
-    }
+    for (int i = 0; i < rows; i++)
+        sums[i][0] = sums[i][1] = _mm512_setzero_ps();
 }
 
-/* The products of a column of the left side and a row of the right one. */
+/* The products of a column of the left side and a row of the right one. wide: there are more than 16 columns. */
 INLINE_AVX512 void
 sums_add(__m512 sums[][2], const int rows, const bool wide, const float *column, const float *row)
 {
@@ -36,14 +32,15 @@ sums_add(__m512 sums[][2], const int rows, const bool wide, const float *column,
 }
 
 INLINE_AVX512 void
-sums_end(__m512 sums[][2], const int rows, const bool wide, unsigned columns, float *c, int64_t ldc)
+sums_end(__m512 sums[][2], const int rows, const bool wide, unsigned columns, float *c, int64_t ldc, bool add)
 {
     __mmask16 low = lanes(columns), high = columns > 16 ? lanes(columns - 16) : 0;
 #pragma GCC unroll 14
     for (int i = 0; i < rows; i++) {
-        _mm512_mask_storeu_ps(c + i * ldc, low, sums[i][0]);
+        float *at = c + i * ldc;
+        _mm512_mask_storeu_ps(at, low, add ? _mm512_add_ps(_mm512_maskz_loadu_ps(low, at), sums[i][0]) : sums[i][0]);
         if (wide)
-            _mm512_mask_storeu_ps(c + i * ldc + 16, high, sums[i][1]);
+            _mm512_mask_storeu_ps(at + 16, high, add ? _mm512_add_ps(_mm512_maskz_loadu_ps(high, at + 16), sums[i][1]) : sums[i][1]);
     }
 }
 

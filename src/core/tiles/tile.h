@@ -5,13 +5,19 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { KIN_TILE_ROWS = 14, KIN_TILE_COLUMNS = 32, KIN_TILE_FEW = 8 };
+enum {
+    KIN_TILE_ROWS = 14,
+    KIN_TILE_COLUMNS = 32,
+    KIN_TILE_FEW = 8,
+    KIN_TILE_LONG = 768 /* products that a tile sums up one after the other, at most: longer sums are made of sums of such parts (with `add`), since
+                           the error of a sum grows with how often something is added to it */
+};
 
 /* Does this processor have what they need? */
 bool kin_tile_here(void);
 
-/* c [rows, columns] = a [rows, k] b, plus what is there if `add`. rows: 1 to KIN_TILE_ROWS, columns: 1 to KIN_TILE_COLUMNS. Rows of a
- * and c lie `lda` and `ldc` apart; b is a panel: k rows of KIN_TILE_COLUMNS, 64-byte aligned, zeros behind `columns`. soon: 16 k floats
+/* c [rows, columns] = a [rows, k] b; if `add`, that is added to what is there once it is whole. rows: 1 to KIN_TILE_ROWS, columns: 1 to
+ * KIN_TILE_COLUMNS. Rows of a and c lie `lda` and `ldc` apart; b is a panel: k rows of KIN_TILE_COLUMNS, 64-byte aligned, zeros behind `columns`. soon: 16 k floats
  * that are brought near meanwhile, as they will be needed; anywhere, nothing is read. */
 void kin_tile_multiply(unsigned rows, unsigned columns, int64_t k, const float *a, int64_t lda, const float *b, float *c,
                        int64_t ldc, bool add, const float *soon);

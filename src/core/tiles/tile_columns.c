@@ -14,14 +14,14 @@ multiply(const int rows, const bool wide, unsigned columns, int64_t k, const flo
          const float *soon)
 {
     __m512 sums[KIN_TILE_ROWS][2];
-    sums_begin(sums, rows, wide, columns, c, ldc, add);
+    sums_begin(sums, rows);
     for (int64_t l = 0; l < k; l++, a += KIN_TILE_ROWS, b += KIN_TILE_COLUMNS) {
         _mm_prefetch((const char *)(b + AHEAD * KIN_TILE_COLUMNS), _MM_HINT_T0);
         _mm_prefetch((const char *)(b + AHEAD * KIN_TILE_COLUMNS + 16), _MM_HINT_T0);
         _mm_prefetch((const char *)(soon + l * 16), _MM_HINT_T1);
         sums_add(sums, rows, wide, a, b);
     }
-    sums_end(sums, rows, wide, columns, c, ldc);
+    sums_end(sums, rows, wide, columns, c, ldc, add);
 }
 
 #define TILE(ROWS) \

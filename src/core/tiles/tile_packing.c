@@ -14,10 +14,8 @@ multiply(const int rows, int64_t k, const float *a, int64_t lda, int64_t step, c
 {
     __m512 sums[KIN_TILE_ROWS][2];
 #pragma GCC unroll 14
-    for (int i = 0; i < rows; i++) {
-        sums[i][0] = add ? _mm512_loadu_ps(c + i * ldc) : _mm512_setzero_ps();
-        sums[i][1] = add ? _mm512_loadu_ps(c + i * ldc + 16) : _mm512_setzero_ps();
-    }
+    for (int i = 0; i < rows; i++)
+        sums[i][0] = sums[i][1] = _mm512_setzero_ps();
     const float *a5 = rows > 5 ? a + 5 * lda : a, *a10 = rows > 10 ? a + 10 * lda : a;
     for (int64_t l = 0; l < k; l++, a += step, a5 += step, a10 += step, b += ldb, panel += KIN_TILE_COLUMNS) {
         __m512 b0 = _mm512_loadu_ps(b), b1 = _mm512_loadu_ps(b + 16);
@@ -35,8 +33,9 @@ multiply(const int rows, int64_t k, const float *a, int64_t lda, int64_t step, c
     }
 #pragma GCC unroll 14
     for (int i = 0; i < rows; i++) {
-        _mm512_storeu_ps(c + i * ldc, sums[i][0]);
-        _mm512_storeu_ps(c + i * ldc + 16, sums[i][1]);
+        float *at = c + i * ldc;
+        _mm512_storeu_ps(at, add ? _mm512_add_ps(_mm512_loadu_ps(at), sums[i][0]) : sums[i][0]);
+        _mm512_storeu_ps(at + 16, add ? _mm512_add_ps(_mm512_loadu_ps(at + 16), sums[i][1]) : sums[i][1]);
     }
 }
 

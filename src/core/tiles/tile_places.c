@@ -12,14 +12,14 @@ multiply(const int rows, const bool wide, unsigned columns, const kin_tile_place
 {
     __m512 sums[KIN_TILE_ROWS][2];
     int64_t next = p->b_next, k = p->k;
-    sums_begin(sums, rows, wide, columns, c, ldc, add);
+    sums_begin(sums, rows);
     for (int64_t n = 0; n < p->images; n++)
         for (int64_t l = 0; l < p->lines; l++) {
             const float *x = a + n * p->a_image + l * p->a_line, *y = b + n * p->b_image + l * p->b_line;
             for (int64_t i = 0; i < k; i++, x += KIN_TILE_ROWS, y += next)
                 sums_add(sums, rows, wide, x, y);
         }
-    sums_end(sums, rows, wide, columns, c, ldc);
+    sums_end(sums, rows, wide, columns, c, ldc, add);
 }
 
 #define TILE(ROWS) \

@@ -25,10 +25,8 @@ add_rows(const int rows, int64_t columns, int64_t k, const float *a, int64_t lda
     __m512 sums[KIN_TILE_FEW][2];
     __mmask16 low = lanes(columns), high = lanes(columns - 16);
 #pragma GCC unroll 8
-    for (int i = 0; i < rows; i++) {
-        sums[i][0] = add ? _mm512_maskz_loadu_ps(low, c + i * ldc) : _mm512_setzero_ps();
-        sums[i][1] = add ? _mm512_maskz_loadu_ps(high, c + i * ldc + 16) : _mm512_setzero_ps();
-    }
+    for (int i = 0; i < rows; i++)
+        sums[i][0] = sums[i][1] = _mm512_setzero_ps();
     for (int64_t l = 0; l < k; l++, b += ldb) {
         __m512 b0 = _mm512_maskz_loadu_ps(low, b), b1 = _mm512_maskz_loadu_ps(high, b + 16);
         _mm_prefetch((const char *)(b + AHEAD), _MM_HINT_T0);
@@ -42,8 +40,9 @@ add_rows(const int rows, int64_t columns, int64_t k, const float *a, int64_t lda
     }
 #pragma GCC unroll 8
     for (int i = 0; i < rows; i++) {
-        _mm512_mask_storeu_ps(c + i * ldc, low, sums[i][0]);
-        _mm512_mask_storeu_ps(c + i * ldc + 16, high, sums[i][1]);
+        float *at = c + i * ldc;
+        _mm512_mask_storeu_ps(at, low, add ? _mm512_add_ps(_mm512_maskz_loadu_ps(low, at), sums[i][0]) : sums[i][0]);
+        _mm512_mask_storeu_ps(at + 16, high, add ? _mm512_add_ps(_mm512_maskz_loadu_ps(high, at + 16), sums[i][1]) : sums[i][1]);
     }
 }
 
