@@ -54,6 +54,14 @@ value_dtype(const kin_em *e, const kin_loop_action *a)
     return e->k->insts.at[a->value].dtype;
 }
 
+/* Scans of floats are done in double, as in eager: each of their sums is a result, so blocks (emit.c) cannot keep the error small. */
+static unsigned
+state_dtype(const kin_em *e, const kin_loop_action *a)
+{
+    unsigned dtype = value_dtype(e, a);
+    return dtype == KIN_F32 && (a->op == KIN_IR_CUMSUM || a->op == KIN_IR_CUMPROD) ? KIN_F64 : dtype;
+}
+
 bool
 kin_em_state_is_vector(const kin_em *e, const kin_loop_action *a)
 {
@@ -63,7 +71,7 @@ kin_em_state_is_vector(const kin_em *e, const kin_loop_action *a)
 void
 kin_em_start_state(kin_em *e, const kin_loop_action *a)
 {
-    unsigned dtype = value_dtype(e, a);
+    unsigned dtype = state_dtype(e, a);
     bool vector = kin_em_state_is_vector(e, a);
     kin_emit_state *s = &e->states[a->acc];
     s->value = kin_em_const_like(kin_em_type(e, dtype, vector), dtype, identity(a->op, dtype));
@@ -96,7 +104,7 @@ static kin_emit_state
 merge_states(kin_em *e, const kin_loop_action *a, kin_emit_state s, kin_emit_state with)
 {
     if (!kin_ir_op_is_arg(a->op)) {
-        s.value = kin_em_combine(e, a->op, value_dtype(e, a), s.value, with.value);
+        s.value = kin_em_combine(e, a->op, state_dtype(e, a), s.value, with.value);
         return s;
     }
     LLVMValueRef b = better(e, a, s.value, s.position, with.value, with.position);
@@ -117,12 +125,23 @@ kin_em_reduce(kin_em *e, const kin_loop_action *a)
         with.value = kin_em_widen(e, with.value, value_dtype(e, a));
         with.position = with.position ? kin_em_widen(e, with.position, KIN_I64) : NULL;
     }
+    if (state_dtype(e, a) != value_dtype(e, a))
+        with.value = LLVMBuildFPExt(e->b, with.value, kin_em_type(e, state_dtype(e, a), vector), "");
     kin_emit_state s = merge_states(e, a, old, with);
     if (vector && e->lanes && vector_inner(e)) {
         s.value = LLVMBuildSelect(e->b, e->lanes, s.value, old.value, "");
         s.position = s.position ? LLVMBuildSelect(e->b, e->lanes, s.position, old.position, "") : NULL;
     }
     e->states[a->acc] = s;
+}
+
+LLVMValueRef
+kin_em_scanned(kin_em *e, const kin_loop_action *a)
+{
+    LLVMValueRef v = e->states[a->acc].value;
+    if (state_dtype(e, a) != value_dtype(e, a))
+        v = LLVMBuildFPTrunc(e->b, v, kin_em_type(e, value_dtype(e, a), kin_em_state_is_vector(e, a)), "");
+    return a->dtype == KIN_F16 || a->dtype == KIN_BF16 ? kin_em_round_half(e, v, a->dtype) : v;
 }
 
 void

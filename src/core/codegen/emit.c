@@ -14,10 +14,7 @@ static void
 run_scan(kin_em *e, const kin_loop_action *a)
 {
     kin_em_reduce(e, a);
-    LLVMValueRef v = e->states[a->acc].value;
-    if (a->dtype == KIN_F16 || a->dtype == KIN_BF16)
-        v = kin_em_round_half(e, v, a->dtype);
-    kin_em_store(e, a, v, kin_em_state_is_vector(e, a));
+    kin_em_store(e, a, kin_em_scanned(e, a), kin_em_state_is_vector(e, a));
 }
 
 static void
@@ -280,7 +277,7 @@ close_part(kin_em *e, optional *p)
 /* -- long sums ----------------------------------------------------------------------------------------------------- */
 
 /* Each number added to a sum of floats costs it up to half a unit in the last place of what is there already. So what MOST_ADDED steps have added is put aside, and the
- * next ones begin at zero: the error grows with the number of blocks, as that of PyTorch's cascades does. */
+ * next ones begin at zero: the error grows with the number of blocks, as that of PyTorch's cascades does. Where there are many blocks, so it goes with them. */
 enum { MOST_ADDED = 64 };
 
 static bool
@@ -321,10 +318,10 @@ block_of(const kin_em *e, uint32_t phase, unsigned from)
 
 /* The loop over blocks, outside of all levels; sums begin anew in each. Returns where they stood, by accumulator; NULL without memory. */
 static kin_emit_state *
-open_blocks(kin_em *e, loop *l, uint32_t phase)
+open_blocks(kin_em *e, loop *l, uint32_t phase, LLVMValueRef first)
 {
     kin_emit_state *aside = malloc((e->k->naccs + 1) * sizeof *aside);
-    if (aside == NULL || !begin_loop(e, l, int_of(e, 0))) {
+    if (aside == NULL || !begin_loop(e, l, first)) {
         kin_em_fail(e, "memory");
         free(aside);
         return NULL;
@@ -348,28 +345,44 @@ close_blocks(kin_em *e, loop *l, uint32_t phase, kin_emit_state *aside, int64_t 
 
 static void inner_loops(kin_em *e, uint32_t phase, unsigned from);
 
+/* Many blocks? Unknown numbers of rows are taken to be; lanes of a vector are several sums already. */
+static bool
+has_many(const kin_em *e, unsigned from, int64_t block)
+{
+    int64_t steps = known_steps(e, from);
+    return steps == 0 ? e->inner[from] != e->k->vector_var : steps > block * MOST_ADDED;
+}
+
+/* The loop over an inner variable from `first` to `end`, at least one step; in blocks of `block` if `levels` is not 0, and these in MOST_ADDED ones each if it
+ * is more than 1. */
+static void
+blocks_loop(kin_em *e, uint32_t phase, unsigned from, int64_t step, int64_t block, unsigned levels, LLVMValueRef first, LLVMValueRef end)
+{
+    loop l;
+    if (levels == 0) {
+        if (!open_loop(e, &l, first))
+            return;
+        e->vars[e->inner[from]] = l.i;
+        inner_loops(e, phase, from + 1);
+        close_loop(e, &l, step, end);
+        return;
+    }
+    kin_emit_state *aside = open_blocks(e, &l, phase, first);
+    if (aside == NULL)
+        return;
+    LLVMValueRef stop = LLVMBuildAdd(e->b, l.i, int_of(e, block), "");
+    stop = LLVMBuildSelect(e->b, LLVMBuildICmp(e->b, LLVMIntSLT, stop, end, ""), stop, end, "");
+    blocks_loop(e, phase, from, step, block / MOST_ADDED, levels - 1, l.i, stop);
+    close_blocks(e, &l, phase, aside, block, end);
+}
+
 /* The loop over an inner variable from 0 to `end`, at least one step. */
 static void
 steps_loop(kin_em *e, uint32_t phase, unsigned from, int64_t step, LLVMValueRef end)
 {
-    int64_t block = block_of(e, phase, from) * step;
-    LLVMValueRef first = int_of(e, 0), stop = end;
-    kin_emit_state *aside = NULL;
-    loop l, blocks;
-    if (block > 0) {
-        if ((aside = open_blocks(e, &blocks, phase)) == NULL)
-            return;
-        first = blocks.i;
-        stop = LLVMBuildAdd(e->b, first, int_of(e, block), "");
-        stop = LLVMBuildSelect(e->b, LLVMBuildICmp(e->b, LLVMIntSLT, stop, end, ""), stop, end, "");
-    }
-    if (open_loop(e, &l, first)) {
-        e->vars[e->inner[from]] = l.i;
-        inner_loops(e, phase, from + 1);
-        close_loop(e, &l, step, stop);
-    }
-    if (aside != NULL)
-        close_blocks(e, &blocks, phase, aside, block, end);
+    int64_t block = block_of(e, phase, from);
+    bool many = block > 0 && has_many(e, from, block);
+    blocks_loop(e, phase, from, step, block * step * (many ? MOST_ADDED : 1), many ? 2 : block > 0, int_of(e, 0), end);
 }
 
 /* Any number of steps, then what is left. */

@@ -82,6 +82,7 @@ typedef struct {
 /* -- accumulate.c: what reductions and scans gather */
 void kin_em_start_state(kin_em *e, const kin_loop_action *a);
 void kin_em_reduce(kin_em *e, const kin_loop_action *a);
+LLVMValueRef kin_em_scanned(kin_em *e, const kin_loop_action *a); /* what a scan stores now */
 void kin_em_add_state(kin_em *e, const kin_loop_action *a, kin_emit_state with); /* takes in what was put aside */
 void kin_em_finish_state(kin_em *e, const kin_loop_action *a); /* the accumulator's result, of the action's dtype */
 bool kin_em_state_is_vector(const kin_em *e, const kin_loop_action *a);
