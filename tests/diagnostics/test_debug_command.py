@@ -103,3 +103,29 @@ def test_beginning_anew_removes_nothing_of_others(tmp_path):
     debugging.forget(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
     debugging.forget(tmp_path / "not there")
+
+
+READS = '''\
+import torch
+
+
+@torch.compile
+def standard(x):
+    mean = float(x.mean()); deviation = float(x.std())
+    return (x - mean) / (deviation + 1e-6)
+
+
+for _ in range(3):
+    standard(torch.arange(4096.0).reshape(64, 64))
+'''
+
+
+def test_reads_of_data_are_fixed_one_after_the_other(debug):
+    """No graph breaks: what a fix has to make less is how often the program waits for data."""
+    import kintsugi
+
+    with kintsugi.config.patch(kernels=True):
+        status, found, out = debug(READS)
+    assert status == 0 and [fix["outcome"] for fix in found["fixes"]] == ["kept", "kept"], out.out
+    assert "it waits no more" in out.out and "0 graph breaks and 2 reads of data before, 0 and 0 after" in out.out
+    assert found["breaks_before"] == found["breaks_after"] == 0
