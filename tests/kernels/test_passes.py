@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 import subprocess
 import sys
 
@@ -118,3 +119,40 @@ def test_wrong():
 
 def test_unknown_fault():
     assert not engine._set_fault("pass nothing malformed") and not engine._set_fault("pass lower nothing")
+
+
+def computed_in_phases(kernel, op):
+    """By phase: how many instructions with this operator its statements need."""
+    args, phases = {}, {}
+    for line in kernel.splitlines():
+        made = re.match(r"\s+%(\d+) = (.*) : ", line)
+        if made:
+            args[made[1]] = made[2].split()[0], re.findall(r"%(\d+)", made[2])
+        done = re.match(r"\s+phase (\d+): .*%(\d+)", line)
+        if done:
+            phases.setdefault(int(done[1]), []).append(done[2])
+
+    def reach(number, seen):
+        if number not in seen:
+            seen.add(number)
+            for arg in args[number][1]:
+                reach(arg, seen)
+        return seen
+    return {phase: sum(args[n][0] == op for n in set().union(*(reach(v, set()) for v in values))) for phase, values in phases.items()}
+
+
+def test_each_phase_of_a_kernel_computes_only_what_is_new():
+    """What a phase keeps for later ones is made of what earlier phases have kept, not from the start again."""
+    def fn(x, w):
+        for _ in range(5):
+            x = torch.tanh(x * x.amax() + w)
+        return x
+
+    compiled, x, w = kintsugi.compile(fn), torch.randn(19, 23), torch.randn(19, 23)
+    with torch.no_grad():
+        for _ in range(CALLS):
+            torch.testing.assert_close(compiled(x, w), fn(x, w))
+        passes = kintsugi.explain(compiled)(x, w).passes
+    (text,) = [p.after for p in passes if p.name == "fuse"]
+    found = computed_in_phases(text, "tanh")
+    assert len(found) == 6 and all(number <= 1 for number in found.values()) and sum(found.values()) == 5, text

@@ -139,14 +139,13 @@ static void
 spill_all(spill *s)
 {
     kin_loops *k = s->k;
-    uint32_t nactions = k->actions.len;
     for (uint32_t p = 0; p < k->nphases; p++)
-        for (uint32_t i = 0; i < nactions; i++)
+        for (uint32_t i = 0; i < k->actions.len; i++)
             if (k->actions.at[i].phase == p && !k->actions.at[i].row)
                 visit(s, k->actions.at[i].value, p);
-    for (s->phase = 1; s->phase < k->nphases && !s->failed; s->phase++) {
+    for (s->phase = k->nphases; s->phase-- > 1 && !s->failed;) { /* last one first: what it wants kept is stored by earlier ones, with their own values */
         memset(s->copy, 0, s->n * sizeof *s->copy);
-        for (uint32_t i = 0; i < nactions; i++)
+        for (uint32_t i = 0; i < k->actions.len; i++)
             if (k->actions.at[i].phase == s->phase && !k->actions.at[i].row) {
                 uint32_t v = again(s, k->actions.at[i].value); /* may move the actions */
                 k->actions.at[i].value = v;
