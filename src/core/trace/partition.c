@@ -81,14 +81,16 @@ goes_on_over(finder *f, uint32_t i)
     return !barrier && passes(&f->p, s, subgraph->first);
 }
 
-/* May the call join the open subgraph? */
+/* May the call join the open subgraph? False: p.why says why not. */
 static bool
 joins(finder *f, uint32_t i, bool excluded)
 {
     const kin_trace *t = f->in->t;
     uint32_t n = f->subgraphs->at.len;
+    f->p.why = "the recording goes on in another graph";
     if (!f->open || t->steps.at[i].graph != t->steps.at[f->subgraphs->at.at[n - 1].first].graph)
         return false;
+    f->p.why = "it cannot be compiled together with other calls";
     return f->plain || (!excluded && kin_roles_call(&f->p, i));
 }
 
@@ -110,7 +112,7 @@ add_call(finder *f, uint32_t i)
     bool excluded = is_excluded(f, i);
     if (!joins(f, i, excluded)) {
         if (f->open)
-            end_subgraph(f, i, "one of its inputs is modified between the calls");
+            end_subgraph(f, i, f->p.why);
         KIN_TRY(kin_vec_push(&subgraphs->at, ((kin_subgraph){.first = i, .plain = true})));
         kin_roles_begin(&f->p, ++n, i);
         f->plain = excluded || !(f->in->how & KIN_SUBGRAPHS_WIDE);

@@ -174,11 +174,13 @@ bool
 kin_roles_call(kin_partitioner *p, uint32_t step)
 {
     const kin_step *s = &p->t->steps.at[step];
+    p->why = "one of its inputs is modified between the calls";
     for (uint32_t a = 0; a < s->nargs; a++)
         if (holds_changed(p, args_of(p, s)[a], 0))
             return false;
     if (kin_step_switches(s))
         return switch_setting(p, step);
+    p->why = "one of its inputs is made after a step that needs results of the graph";
     if (comes_late(p, s))
         return false;
     for (uint32_t a = 0; a < s->nargs; a++)
