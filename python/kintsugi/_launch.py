@@ -255,7 +255,7 @@ class Subgraph:
         return fn
 
     def build_example(self, examples):
-        inputs = [examples[leaf["vid"]] if leaf["vid"] in examples else _imitate(leaf["note"]) for leaf in self.entries]
+        inputs = [examples[leaf["vid"]] if leaf["vid"] in examples else _imitate(leaf["note"], leaf.get("class")) for leaf in self.entries]
         if any(value is _NOTHING for value in inputs):
             return  # built at the first launch
         fn = self.build(inputs)
@@ -497,19 +497,18 @@ def _is_like(value, parts):
 
 def imitate(note, cls=None):
     """A tensor of zeros that looks like the recorded one, or None."""
-    value = _imitate(note)
-    if value is _NOTHING:
-        return None
-    return torch.nn.Parameter(value, requires_grad=value.is_floating_point()) if cls is torch.nn.Parameter else value
+    value = _imitate(note, cls)
+    return None if value is _NOTHING else value
 
 
-def _imitate(note):
+def _imitate(note, cls=None):
     parts = fx.parse_note(note)
     if parts is None:
         return _NOTHING
     dtype, sizes, strides, device = parts
     with torch.no_grad():
-        return torch.empty_strided(sizes, strides, dtype=dtype, device=device).zero_()
+        value = torch.empty_strided(sizes, strides, dtype=dtype, device=device).zero_()
+    return torch.nn.Parameter(value, requires_grad=value.is_floating_point()) if cls is torch.nn.Parameter else value
 
 
 _CHANGING = ("setitem", "delitem", "iadd", "iand", "ifloordiv", "ilshift", "imatmul", "imul", "imod", "ior", "ipow",

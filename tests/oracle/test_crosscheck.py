@@ -198,6 +198,19 @@ def test_calls_below_opaque_steps_are_accounted_for():
 
 CASES = [(path, c) for path in run.topics() for c in run.cases_of(path)]
 SLICE = [pc for pc in CASES if pc[0].stem == "tensors"] + CASES[::6]
+# What the cross-check itself does not understand yet; the other tests of these cases pass.
+NOT_UNDERSTOOD = {
+    "a store to an attribute of a tensor is a call for a mode": ("gradients_dropped_in_a_loop", "data_of_another_shape", "copies"),
+    "a range of the profiler is a call for a mode": ("ranges_of_the_profiler", "error_in_a_range", "optimiser_step_inside"),
+    "arithmetic on other things than tensors is a node, and shows no mode a call": ("operator_in_place", "item_as_loop_bound", "a_list_grows_while_it_is_chained"),
+}
+REASONS = {name: reason for reason, names in NOT_UNDERSTOOD.items() for name in names}
+
+
+def marked(pc):
+    """Strict: a case that passes is to be taken off the list."""
+    reason = REASONS.get(pc[1].name)
+    return pytest.param(*pc, marks=[pytest.mark.xfail(reason=reason, strict=True)] if reason else [])
 
 
 def run_case(path, name):
@@ -205,7 +218,7 @@ def run_case(path, name):
     return observed, bugs(_kintsugi.events())
 
 
-@pytest.mark.parametrize("path, case", SLICE, ids=[f"{path.stem}-{c.name}" for path, c in SLICE])
+@pytest.mark.parametrize("path, case", map(marked, SLICE), ids=[f"{path.stem}-{c.name}" for path, c in SLICE])
 def test_corpus(path, case):
     expected = run.eager_run(path, case.name)
     observed, found = in_child(functools.partial(run_case, path, case.name))

@@ -462,14 +462,16 @@ find_open(const kin_entry *v, kin_vid vid)
     return open;
 }
 
-/* A tensor that no torch call of the recording gave: its note is what was seen. */
+/* What was seen of a tensor that no torch call of the recording gave: its note, or its class. */
 static void
 note_seen(const lowering *l, PyObject *input, kin_vid vid)
 {
     const kin_val *val = &l->entry->v->trace.vals.at[vid];
-    PyObject *seen = val->seen == 0 || val->note != 0 ? NULL : kin_refs_get(&l->entry->v->refs, val->seen);
-    if (seen != NULL && PyUnicode_Check(seen))
-        PyDict_SetItemString(input, "note", seen); /* fails with an exception */
+    PyObject *seen = val->seen == 0 ? NULL : kin_refs_get(&l->entry->v->refs, val->seen);
+    if (seen != NULL && PyType_Check(seen))
+        PyDict_SetItemString(input, "class", seen); /* fails with an exception */
+    else if (seen != NULL && PyUnicode_Check(seen) && val->note == 0)
+        PyDict_SetItemString(input, "note", seen);
 }
 
 /* Writes into each tensor among the graph's inputs which of its sizes are open: a list "open". */
