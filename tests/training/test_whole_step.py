@@ -199,51 +199,63 @@ def test_losses_whose_gradients_have_no_meta_kernel(name):
     assert kintsugi.stats(compiled)["kernels"][0]["launches"] > 0
 
 
-@pytest.mark.parametrize("kind", ["exponential", "mean", "own function"])
-def test_averaged_models(kind):
-    """Where the number of steps decides, data decides; all else of the graph is compiled."""
+AVERAGED = ("exponential", "mean", "own function")
+
+
+def averaged(kind, compile):
+    """What eight steps with an averaged copy of the weights show, and the compiled step."""
     from torch.optim import swa_utils
 
     options = {"exponential": {"multi_avg_fn": swa_utils.get_ema_multi_avg_fn(0.9)}, "mean": {}, "own function": {"avg_fn": lambda a, p, n: a + (p - a) / (n + 2)}}[kind]
+    step = Step()
+    average, seen = swa_utils.AveragedModel(step.model, **options), []
 
-    def train(compile):
-        step = Step()
-        average, seen = swa_utils.AveragedModel(step.model, **options), []
+    def train(x, y):
+        loss = step.plain(x, y)
+        average.update_parameters(step.model)
+        return loss
+    fn = compile(train)
+    for x, y in data(8):
+        seen.append((fn(x, y).clone(), [p.detach().clone() for p in average.parameters()], average.n_averaged.item()))
+    return seen, fn
 
-        def averaged(x, y):
-            loss = step.plain(x, y)
-            average.update_parameters(step.model)
-            return loss
-        fn = compile(averaged)
-        for x, y in data(8):
-            seen.append((fn(x, y).clone(), [p.detach().clone() for p in average.parameters()], average.n_averaged.item()))
-        return seen, fn
 
-    (mine, compiled), (eager, _) = train(kintsugi.compile), train(lambda f: f)
+@pytest.mark.parametrize("kind", AVERAGED)
+def test_averaged_models(kind):
+    """Where the number of steps decides, data decides; all else of the graph is compiled."""
+    (mine, compiled), (eager, _) = averaged(kind, kintsugi.compile), averaged(kind, lambda f: f)
     torch.testing.assert_close(mine, eager, rtol=1e-4, atol=1e-6)
     stats = kintsugi.stats(compiled)
     assert stats["recordings"] + stats["branches"] <= 3 and stats["kernels"][0]["launches"] > 0, stats
 
 
-COMPILED = """
+START = """
 import sys
 sys.path[:0] = {paths!r}
 import kintsugi, test_whole_step
 from launches import engine
 engine.set_option("trials", 0)
 kintsugi.config.kernels = kintsugi.config.training = True
+"""
+COMPILED = START + """
 # "warm": a machine that is busy while the first step is recorded may otherwise keep later calls eager, as recording has a budget of time.
 _, compiled = test_whole_step.run("plain", lambda f: kintsugi.compile(f, fullgraph=True, options={{"warm": True}}))
 assert any(k["launches"] for k in kintsugi.stats(compiled)["kernels"])
 print(engine.optimizer_totals())
 assert engine.optimizer_totals()["compiled"] >= 4
 """
+AVERAGED_COMPILED = START + """
+for kind in test_whole_step.AVERAGED:
+    stats = kintsugi.stats(test_whole_step.averaged(kind, kintsugi.compile)[1])
+    assert stats["optimizer_steps"]["compiled"] > 0, (kind, stats)
+"""
 
 
-def test_forward_and_step_are_compiled():
+@pytest.mark.parametrize("program", [COMPILED, AVERAGED_COMPILED], ids=["whole", "averaged"])
+def test_forward_and_step_are_compiled(program):
     """In a process of its own: what other tests leave behind can keep steps eager."""
     here = os.path.dirname(__file__)
-    code = COMPILED.format(paths=[here, os.path.join(os.path.dirname(here), "kernels")])
+    code = program.format(paths=[here, os.path.join(os.path.dirname(here), "kernels")])
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
 
