@@ -423,9 +423,8 @@ def fill_example_values(gm, mode):
     """meta["example_value"] of all nodes, as far as PyTorch can say. Functions and operators of the program are not run for it."""
     class Interpreter(torch.fx.Interpreter):
         def run_node(self, node):
-            if node.op == "call_function" and not _is_torch(node.target):
-                raise NotImplementedError
-            if not all(map(_is_of_library, pytree.tree_leaves(self.fetch_args_kwargs_from_env(node)))):
+            args = pytree.tree_leaves(self.fetch_args_kwargs_from_env(node))
+            if (node.op == "call_function" and not _is_torch(node.target)) or not all(map(_is_of_library, args)):
                 raise NotImplementedError
             value = super().run_node(node)
             node.meta["example_value"] = value

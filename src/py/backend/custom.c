@@ -545,16 +545,6 @@ note_guarded(lowering *l)
     }
 }
 
-/* What the program's objects hold at the value's place now, the call being over: borrowed or NULL. */
-static PyObject *
-find_live(const lowering *l, kin_vid vid)
-{
-    const kin_val *val = &l->entry->v->trace.vals.at[vid];
-    if (l->slots[vid] != NULL)
-        return l->slots[vid];
-    return val->kind == KIN_VAL_SRC && val->parent != 0 ? kin_guard_read(&l->entry->v->refs, val, find_live(l, val->parent)) : NULL;
-}
-
 /* Tensors that only later epochs read, such as the parameters of inner modules, if they look as they did in the recording. */
 static void
 note_live(lowering *l)
@@ -562,7 +552,7 @@ note_live(lowering *l)
     const kin_entry *v = l->entry->v;
     for (kin_vid vid = 1; vid < l->nslots; vid++) {
         PyObject *was = v->trace.vals.at[vid].note == 0 ? NULL : kin_refs_get(&v->refs, v->trace.vals.at[vid].note);
-        PyObject *live = was == NULL || l->slots[vid] != NULL ? NULL : find_live(l, vid);
+        PyObject *live = was == NULL || l->slots[vid] != NULL ? NULL : kin_guard_live(v, vid, l->slots);
         PyObject *is = live == NULL || !kin_is_tensor(live) ? NULL : kin_tensor_note(live);
         if (is != NULL && kin_exact_equal(is, was))
             l->slots[vid] = Py_NewRef(live);

@@ -30,6 +30,8 @@ void kin_guard_each_miss(kin_entry *v, PyObject **slots, void (*tell)(const kin_
 /* Reads one SRC value from its parent object as the guard would; borrowed, NULL when absent. The recorder uses it
  * to check that a path leads to the object it saw. Sets no exception. */
 PyObject *kin_guard_read(const kin_refs *refs, const kin_val *val, PyObject *parent);
+/* What lies at the value's place now: its slot, or read from its parents, as far as they still are what they were. Borrowed, NULL when absent. */
+PyObject *kin_guard_live(const kin_entry *v, kin_vid vid, PyObject *const *slots);
 /* Does `obj` satisfy the fact now? (SAME/NOT_SAME: obj2.) */
 bool kin_guard_holds(const kin_refs *refs, const kin_fact *fact, PyObject *obj, PyObject *obj2);
 

@@ -174,6 +174,19 @@ kin_guard_read(const kin_refs *refs, const kin_val *val, PyObject *parent)
     }
 }
 
+PyObject *
+kin_guard_live(const kin_entry *v, kin_vid vid, PyObject *const *slots)
+{
+    if (vid == 0)
+        return NULL;
+    const kin_val *val = &v->trace.vals.at[vid];
+    if (val->kind == KIN_VAL_CONST)
+        return kin_refs_get(&v->refs, val->key);
+    if (slots[vid] || val->kind != KIN_VAL_SRC || val->parent == 0)
+        return slots[vid];
+    return kin_guard_read(&v->refs, val, kin_guard_live(v, val->parent, slots));
+}
+
 /* ---- facts ---------------------------------------------------------------------------------------------------- */
 
 static bool

@@ -172,20 +172,6 @@ kin_fact_text(const kin_entry *v, uint32_t fact)
 
 /* ---- misses --------------------------------------------------------------------------------------------------- */
 
-/* The live object behind a value. All facts about its ancestors have just held, so reading the path is safe. */
-static PyObject *
-live_value(const kin_entry *v, kin_vid vid, PyObject *const *slots)
-{
-    if (vid == 0)
-        return NULL;
-    const kin_val *val = &v->trace.vals.at[vid];
-    if (val->kind == KIN_VAL_CONST)
-        return kin_refs_get(&v->refs, val->key);
-    if (slots[vid] || val->kind != KIN_VAL_SRC || val->parent == 0)
-        return slots[vid];
-    return kin_guard_read(&v->refs, val, live_value(v, val->parent, slots));
-}
-
 static PyObject *
 present_keys(PyObject *dict)
 {
@@ -267,7 +253,7 @@ kin_miss_text(const kin_entry *v, const kin_guard_miss *miss, PyObject *const *s
     if (miss->fact >= v->trace.facts.len)
         return path_miss(v, miss->vid, brief);
     const kin_fact *f = &v->trace.facts.at[miss->fact];
-    PyObject *obj = live_value(v, f->vid, slots);
+    PyObject *obj = kin_guard_live(v, f->vid, slots);
     if (obj && f->kind == KIN_FACT_T_META)
         return tensor_miss(v, f, obj, brief);
     if (obj && (f->kind == KIN_FACT_TYPE_VERSION || f->kind == KIN_FACT_TYPE_TAG))
