@@ -112,9 +112,12 @@ model_next(rec *r, const rec_args *a)
 static bool
 virtual_iterator(rec *r, const rec_args *a, const kin_vid *items, uint32_t n)
 {
+    unsigned over = rec_kinds_gone_over(r, a->args, a->npos);
     kin_vid out = rec_model_step(r, a, KIN_STEP_PURE);
-    rec_make_virtual(r, out, VIRTUAL_ITER, items, n, true);
-    if (kin_vec_push(&r->iters, out) != KIN_OK) /* over one or several containers: any change ends its use */
+    rec_virtual *f = rec_make_virtual(r, out, VIRTUAL_ITER, items, n, true);
+    if (f != NULL)
+        f->over = (uint8_t)over;
+    if (kin_vec_push(&r->iters, out) != KIN_OK) /* over one or several containers: a change of one of that kind ends its use */
         r->status = KIN_NOMEM;
     return true;
 }

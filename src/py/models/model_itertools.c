@@ -62,14 +62,17 @@ finish(rec *r, const rec_args *a, lists *l, bool ok)
         rec_args changed = *a;
         if (l->count > 0)
             changed.args = l->args;
+        unsigned over = rec_kinds_gone_over(r, changed.args, changed.npos);
         kin_vid it = rec_model_step(r, &changed, KIN_STEP_PURE);
         rec_virtual *f = rec_make_virtual(r, it, VIRTUAL_ITER, l->out.at, l->out.len, true);
+        if (f != NULL)
+            f->over = (uint8_t)over;
         if (f != NULL && l->out.len > 0) {
             f->endless = l->endless;
             f->period = l->out.len;
             f->of = l->step;
         }
-        if (l->count > 0 && kin_vec_push(&r->iters, it) != KIN_OK) /* over one or several containers: any change ends its use */
+        if (l->count > 0 && kin_vec_push(&r->iters, it) != KIN_OK) /* over one or several containers: a change of one of that kind ends its use */
             r->status = KIN_NOMEM;
     }
     for (uint32_t i = 0; i < MOST_LISTS; i++)

@@ -314,6 +314,37 @@ rec_is_known_iter(rec *r, kin_vid vid)
     return f != NULL && f->kind == VIRTUAL_ITER && f->known;
 }
 
+/* The kind of a container that is gone over. */
+static unsigned
+container_kind(rec *r, kin_vid vid)
+{
+    const rec_virtual *f = VIRTUAL(r, vid);
+    PyObject *obj = O(r, vid);
+    PyTypeObject *tp = r->info.at[vid].type != NULL ? r->info.at[vid].type : obj != NULL ? Py_TYPE(obj) : NULL;
+    if (tp == &PyList_Type || (f != NULL && f->kind == VIRTUAL_LIST))
+        return REC_OVER_LISTS;
+    if (tp == &PyDict_Type || (f != NULL && f->kind == VIRTUAL_DICT))
+        return REC_OVER_DICTS;
+    bool fixed = (f != NULL && f->kind == VIRTUAL_TUPLE) || tp == &PyTuple_Type || tp == &PyRange_Type || (obj != NULL && (kin_is_exact_immutable(obj) || kin_is_tensor(obj)));
+    return fixed ? REC_OVER_FIXED : REC_OVER_OTHERS;
+}
+
+/* What an iterator over these operands goes over (REC_OVER_...). */
+unsigned
+rec_kinds_gone_over(rec *r, const kin_vid *operands, uint32_t n)
+{
+    unsigned over = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        const rec_virtual *f = VIRTUAL(r, operands[i]);
+        bool iterator = f != NULL && f->kind == VIRTUAL_ITER, view = f != NULL && f->kind == VIRTUAL_VIEW;
+        if (iterator && (f->of == 0 || f->endless != ENDS))
+            over |= f->over != 0 ? f->over : REC_OVER_OTHERS;
+        else
+            over |= container_kind(r, iterator ? f->of : view ? f->items[0] : operands[i]);
+    }
+    return over;
+}
+
 /* One more item of an iterator without an end. */
 static bool
 add_endless(rec *r, rec_virtual *f)

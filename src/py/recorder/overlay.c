@@ -144,15 +144,24 @@ forget_aliases(rec *r, const rec_place *p)
     }
 }
 
+/* Which kinds of containers a change of may be noticed by this iterator. The container itself may be gone. */
+static unsigned
+kinds_gone_over(rec *r, const rec_virtual *f)
+{
+    PyTypeObject *of = f->of != 0 && f->endless == ENDS ? r->info.at[f->of].type : NULL;
+    if (f->of == 0 && f->over != 0)
+        return f->over & REC_OVER_OTHERS ? REC_OVER_LISTS | REC_OVER_DICTS : f->over;
+    return of == &PyList_Type ? REC_OVER_LISTS : of == &PyDict_Type ? REC_OVER_DICTS : of == NULL ? REC_OVER_LISTS | REC_OVER_DICTS : 0;
+}
+
 /* Iterators over dicts must not continue after a dict has grown, and iterators over lists not after an item was replaced. */
 static void
 touch_iterators(rec *r, const rec_place *p)
 {
+    unsigned changed = p->kind == KIN_PLACE_INDEX_OF_LIST || p->kind == KIN_PLACE_END_OF_LIST ? REC_OVER_LISTS : p->kind == KIN_PLACE_ITEM ? REC_OVER_DICTS : 0;
     for (uint32_t i = 0; i < r->iters.len; i++) {
         rec_virtual *f = VIRTUAL(r, r->iters.at[i]);
-        PyTypeObject *of = f != NULL && f->of != 0 ? r->info.at[f->of].type : NULL; /* the object may be gone */
-        bool list = of == NULL || of == &PyList_Type, dict = of == NULL || of == &PyDict_Type;
-        if (f != NULL && f->kind == VIRTUAL_ITER && (((p->kind == KIN_PLACE_INDEX_OF_LIST || p->kind == KIN_PLACE_END_OF_LIST) && list) || (p->kind == KIN_PLACE_ITEM && dict)))
+        if (f != NULL && f->kind == VIRTUAL_ITER && kinds_gone_over(r, f) & changed)
             f->known = false;
     }
 }
@@ -221,6 +230,25 @@ is_in_dict(rec *r, const rec_write *w, kin_vid dict)
     return is_instance_dict(r, dict) && is_written(r, w, r->t->vals.at[dict].parent);
 }
 
+/* Does a fact of this epoch say how long the list was before it was added to? */
+static bool
+is_length_known(rec *r, kin_vid list)
+{
+    for (uint32_t i = r->t->facts.len; i-- > 0 && r->t->facts.at[i].epoch == r->epoch;)
+        if (r->t->facts.at[i].kind == KIN_FACT_LEN && r->t->facts.at[i].vid == list)
+            return true;
+    return false;
+}
+
+uint32_t
+rec_items_added(rec *r, kin_vid list)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < r->writes.len && !r->epoch_ended; i++)
+        n += r->writes.at[i].place.kind == KIN_PLACE_END_OF_LIST && is_written(r, &r->writes.at[i], list);
+    return r->epoch_ended ? 0 : n; /* the next epoch finds them in the list */
+}
+
 typedef enum { READ_OTHER, READ_WRITTEN, READ_UNSURE } read_kind;
 
 /* Reading under `key` (or number `num`) of `base`, and one write. */
@@ -244,7 +272,9 @@ compare(rec *r, const rec_write *w, kin_access access, kin_vid base, PyObject *k
     case KIN_PLACE_INDEX_OF_LIST:
         return access == KIN_ACCESS_LIST_ITEM && num == p->index && is_written(r, w, base) ? READ_WRITTEN : READ_OTHER;
     case KIN_PLACE_END_OF_LIST:
-        return access == KIN_ACCESS_LIST_ITEM && num >= p->index && is_written(r, w, base) ? READ_UNSURE : READ_OTHER;
+        if (access != KIN_ACCESS_LIST_ITEM || num < p->index || !is_written(r, w, base))
+            return READ_OTHER;
+        return num == p->index && is_length_known(r, base) ? READ_WRITTEN : READ_UNSURE;
     case KIN_PLACE_SLOT:
         return access == KIN_ACCESS_MEMBER && num == p->index && is_written(r, w, base) ? READ_WRITTEN : READ_OTHER;
     case KIN_PLACE_CELL:
@@ -329,7 +359,11 @@ rec_fact_after_writes(rec *r, kin_fact_kind kind, kin_vid vid, PyObject *ref)
     case KIN_FACT_CELL_EMPTY:
         w = find_write(r, KIN_ACCESS_CELL, vid, NULL, 0);
         break;
-    case KIN_FACT_DICT_KEYS: case KIN_FACT_LEN: case KIN_FACT_TRUE:
+    case KIN_FACT_LEN: /* a list's is that before it was added to (rec_need_len) */
+        if (O(r, vid) == NULL || !PyList_Check(O(r, vid)))
+            check_shape(r, vid);
+        break;
+    case KIN_FACT_DICT_KEYS: case KIN_FACT_TRUE:
         check_shape(r, vid);
         break;
     default: /* about the value itself, or what no plain store changes */

@@ -39,12 +39,15 @@ enum { LAZY_CLASS, LAZY_CALLBACK, LAZY_SOURCES };
 /* Items of a VIRTUAL_FUNCTION (0: none). */
 enum { FN_DEFAULTS, FN_KWDEFAULTS, FN_CLOSURE, FN_GLOBALS, FN_ITEMS };
 
+enum { REC_OVER_LISTS = 1, REC_OVER_DICTS = 2, REC_OVER_OTHERS = 4, REC_OVER_FIXED = 8 /* what never changes */ };
+
 typedef struct {
     virtual_kind kind;
     bool known;       /* items are exactly the contents (dict: keys and values alternate) */
     bool escaped;     /* code that is not watched may reach it */
     bool given;       /* VIRTUAL_ITER: only the C function that exhausts it holds it */
     enum { ENDS, COUNTS, CYCLES } endless; /* VIRTUAL_ITER: after the items come others: each is the last one and `of`, or the one `period` before */
+    uint8_t over;     /* VIRTUAL_ITER without `of`: kinds of containers that it goes over and that can change (REC_OVER_...) */
     uint32_t period;
     uint32_t gone;    /* VIRTUAL_LAZY: how many of its sources it has let go of */
     uint32_t made_of; /* VIRTUAL_LAZY: how many items it was made with; of others it keeps the last one, if any: while `pos` is not 0 */
@@ -393,6 +396,7 @@ bool rec_iterated(rec *r, kin_vid *vid, kin_vid **items, uint32_t *n); /* ... of
 /* What to extend a list with, where the items of `vid` are known: what a torch call gave comes apart, so that graphs see where each item goes. */
 kin_vid rec_take_apart(rec *r, kin_vid vid, const kin_vid *items, uint32_t n);
 bool rec_use_up(rec *r, kin_vid vid, kin_vid **items, uint32_t *n);   /* ... of an iterator too, which is at its end then */
+unsigned rec_kinds_gone_over(rec *r, const kin_vid *operands, uint32_t n);
 bool rec_is_known_iter(rec *r, kin_vid vid);          /* a VIRTUAL_ITER: what it gives is known */
 /* Such an iterator gives its next item; 0: it is at its end. False: the item is not known after all. */
 bool rec_next_item(rec *r, kin_vid it, kin_vid *item);
@@ -424,6 +428,7 @@ uint32_t *rec_map_at(struct rec_map *m, uint32_t a, uint32_t b, uint32_t c, uint
 bool rec_begin_write(rec *r, rec_place *p);
 void rec_end_write(rec *r, const rec_place *p, kin_vid value);
 /* What the recording stored where the path leads; 0 = the path leads to what was there before. */
+uint32_t rec_items_added(rec *r, kin_vid list); /* in this epoch, to a list that was there before it */
 kin_vid rec_written(rec *r, kin_vid parent, kin_access access, uint32_t key, PyObject *obj);
 int rec_written_key(rec *r, kin_vid dict, PyObject *key); /* -1: not written in this epoch; is the key there? */
 void rec_fact_after_writes(rec *r, kin_fact_kind kind, kin_vid vid, PyObject *ref); /* ends the epoch when a store decides */

@@ -459,14 +459,16 @@ rec_need_const(rec *r, kin_vid vid)
     return c;
 }
 
-/* Length of an exact builtin container whose contents are read by path, or that an earlier step made. */
+/* Length of an exact builtin container whose contents are read by path, or that an earlier step made. Facts tell of the time before a list
+ * was added to. */
 void
 rec_need_len(rec *r, kin_vid vid, Py_ssize_t n)
 {
     if (r->t->vals.at[vid].kind == KIN_VAL_CONST && !PyDict_Check(O(r, vid)) && !PyList_Check(O(r, vid)))
         return;
+    uint32_t added = O(r, vid) != NULL && PyList_Check(O(r, vid)) && is_asked_by_fact(r, vid) ? rec_items_added(r, vid) : 0;
     if (is_asked_by_fact(r, vid))
-        rec_fact(r, KIN_FACT_LEN, vid, NULL, (uint32_t)n);
+        rec_fact(r, KIN_FACT_LEN, vid, NULL, (uint32_t)n - added);
     else
         rec_check(r, KIN_CHECK_LEN, vid, NULL, (uint32_t)n);
 }

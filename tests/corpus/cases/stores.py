@@ -545,3 +545,59 @@ def dict_is_looked_at_between(x, o):
     y = o.n * 2
     o.m = y
     return len(d), d["m"] + d["n"], list(d)
+
+
+def lists_of_lengths(i, s):
+    """The list is longer in some calls: its length before the call is a fact, whatever is added."""
+    return T(i, 3), [T(i + 9, 3)] * (1 + (i >= 4))
+
+
+@case(args=lists_of_lengths, calls=6, again=1)
+def reads_what_was_appended(x, rows):
+    for k in range(3):
+        rows.append(x * k)
+        x = rows[-1] + rows[0] + rows[len(rows) - 2]
+    return x, len(rows)
+
+
+@case(args=lambda i, s: (lambda one: (T(i, 3), one, one if i in (3, 4) else [T(i, 3)]))([T(7, 3)]), calls=6, again=1)
+def appends_to_two_and_reads_both(x, a, b):
+    a.append(x)
+    b.append(x + 1)
+    return a[-1] + b[-1], len(a), len(b)
+
+
+@case(args=lists_of_lengths, calls=6, again=1)
+def replaces_what_was_appended(x, rows):
+    rows.append(x)
+    rows[-1] = x * 2
+    rows.append(3)
+    return rows[-2] + rows[0], rows[-1]
+
+
+@case(args=lists_of_lengths, calls=6, again=1)
+def goes_over_a_list_that_was_appended_to(x, rows):
+    rows.append(x)
+    return sum(rows), torch.stack(rows), [row + 1 for row in rows]
+
+
+@case(args=lists_of_lengths, calls=6, again=1)
+def appends_while_something_else_is_gone_over(x, rows):
+    scales = {"a": 2.0, "b": 3.0}
+    for k, (name, scale) in enumerate(scales.items()):
+        rows.append(x * scale + k)
+        x = rows[-1]
+    for row, scale in zip(rows, (1.0, 2.0)):
+        x = x + row * scale
+    return x
+
+
+@case(args=lists_of_lengths, calls=6, again=1)
+def removes_after_appending(x, rows):
+    rows.append(x)
+    if rows:
+        x = x + 1
+    rows.pop()
+    rows.append(x)
+    rows.insert(0, x * 2)
+    return rows[-1] + rows[0], len(rows)
