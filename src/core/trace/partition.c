@@ -90,6 +90,9 @@ joins(finder *f, uint32_t i, bool excluded)
     f->p.why = "the recording goes on in another graph";
     if (!f->open || t->steps.at[i].graph != t->steps.at[f->subgraphs->at.at[n - 1].first].graph)
         return false;
+    f->p.why = "it writes to a tensor behind the place where the graph runs";
+    if (!f->plain && kin_step_is_in(f->in->barriers, f->in->nbarriers, i))
+        return false;
     f->p.why = "it cannot be compiled together with other calls";
     return f->plain || (!excluded && kin_roles_call(&f->p, i));
 }
@@ -193,12 +196,13 @@ note_roles(finder *f)
     for (uint32_t u = 0; u < f->subgraphs->at.len; u++) {
         kin_subgraph *subgraph = &f->subgraphs->at.at[u];
         subgraph->role = f->subgraphs->role + subgraph->first;
-        subgraph->hides_writes = subgraph->at == 0;
+        uint32_t runs = subgraph->at != 0 ? subgraph->at : subgraph->last + 1; /* calls behind it do not write (note_once in py/capture) */
+        subgraph->hides_writes = true;
         for (uint32_t i = subgraph->first; i <= subgraph->last; i++) {
             bool in_order = runs_in_order(f->subgraphs, t, i);
             subgraph->deferred = subgraph->deferred || in_order;
             subgraph->shows = subgraph->shows || (in_order && subgraph->role[i - subgraph->first] == KIN_ROLE_OBSERVABLE);
-            subgraph->hides_writes = subgraph->hides_writes && !(in_order && kin_partition_sees_memory(&f->p, &t->steps.at[i]));
+            subgraph->hides_writes = subgraph->hides_writes && !(i < runs && in_order && kin_partition_sees_memory(&f->p, &t->steps.at[i]));
         }
         subgraph->plain = subgraph->plain && !subgraph->deferred;
     }

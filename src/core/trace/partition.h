@@ -67,7 +67,7 @@ typedef struct kin_subgraph {
     bool plain;            /* it can run at its first call, with any kind of inputs */
     bool deferred;         /* other steps run in order between its calls, so it runs at the last one */
     bool shows;            /* ... and one of them reveals whether an earlier call has raised */
-    bool hides_writes;     /* no step that runs in order between its calls reads tensor memory, so calls that write to tensors may be deferred too */
+    bool hides_writes;     /* no step that runs in order before it does reads tensor memory, so calls that write to tensors may be deferred too */
     uint32_t nearly;       /* how many inputs exist at its first call: in[order[0]], ... */
     uint32_t *order;       /* numbers of inputs, in the order in which they are made */
     uint32_t *arrives;     /* by place in `order`: the step after which it exists */
@@ -99,7 +99,7 @@ typedef struct {
     const kin_trace *t;
     const kin_object *objects; /* by kin_ref */
     const uint32_t *excluded;  /* calls that cannot be compiled together with others */
-    const uint32_t *barriers;  /* calls that must not run before an earlier call that may raise; or checks that fail when captured */
+    const uint32_t *barriers;  /* steps that must not run before an earlier call that may raise; checks that fail when captured; or calls that begin a graph */
     const uint32_t *kept;      /* calls that must not be repeated when an early subgraph is left: their inputs and results are kept */
     uint32_t nexcluded, nbarriers, nkept;
     bool grad;                 /* gradients are on when the trace begins */

@@ -530,8 +530,11 @@ is_unseen_by_calls(const kin_partitioner *p, const kin_step *s)
 {
     bool call = s->kind == KIN_STEP_CALL;
     kin_vid owner = s->nargs > call ? args_of(p, s)[call] : 0;
+    kin_attribute to;
     if (!(s->flags & KIN_STEP_EFFECT))
         return true;
+    if (call && kin_step_does(s, KIN_FITS) && kin_stores_read(p, s, &to)) /* object.__setattr__ and the like, where only the object's own words change */
+        return to.owner != 0;
     if (call || s->kind == KIN_STEP_CALL_EX)
         return call && ((kin_step_does(s, KIN_SETTINGS) && !kin_step_switches(s)) || (owner != 0 && kin_step_does(s, KIN_OF_FIRST) && p->t->vals.at[owner].note == 0));
     return owner != 0;

@@ -177,9 +177,7 @@ kin_partition_sees_memory(const kin_partitioner *p, const kin_step *s)
         return (p->objects[name].is & KIN_IS_VERSION) != 0;
     if (s->kind == KIN_STEP_CHECK)
         return (s->imm == KIN_CHECK_TRUE || s->imm == KIN_CHECK_FALSE) && !shows_no_memory(p, args[0]);
-    if (kin_step_does(s, KIN_MOVES))
-        return false;
-    if (kin_partition_finds_by_hash(p, s))
+    if (kin_step_does(s, KIN_MOVES) || kin_partition_finds_by_hash(p, s) || (s->out != 0 && kin_partition_is_number(p->t, s->out)))
         return false;
     for (uint32_t a = 0; a < s->nargs; a++)
         if (sees_memory_in(p, s, a))

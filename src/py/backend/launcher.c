@@ -134,6 +134,11 @@ divide(kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in, const ki
         KIN_TRY(kin_vec_push(&v->barriers, test));
         return KIN_BREAK;
     }
+    uint32_t write = capture->refused.len > 0 ? capture->refused.at[0] : 0; /* one that came too late may be the first of a graph of its own */
+    if (write > subgraph->first && !kin_step_is_in(v->barriers.at, v->barriers.len, write)) {
+        KIN_TRY(kin_vec_push(&v->barriers, write));
+        return KIN_BREAK;
+    }
     return set_apart(v, subgraph, capture->refused.at, capture->refused.len);
 }
 
@@ -170,7 +175,7 @@ prove(backend_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyObje
     self->sized = has_sized_tests(v, subgraph);
     KIN_TRY(launch_signature_make(in, subgraph->nin, NULL, true, &signature, &which));
     bool held = kin_signals_hold();
-    unsigned may = KIN_CAPTURE_GRADIENTS | KIN_CAPTURE_DATA | (subgraph->deferred ? 0 : KIN_CAPTURE_WRITES);
+    unsigned may = KIN_CAPTURE_GRADIENTS | KIN_CAPTURE_DATA | (subgraph->hides_writes ? KIN_CAPTURE_WRITES : 0);
     kin_status status = capture_with_data(v, subgraph, in, may, capture);
     if (held)
         kin_signals_release();

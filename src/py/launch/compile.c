@@ -262,7 +262,7 @@ capture_and_compile(kernel_launcher *self, launch_version *version, kin_entry *v
 {
     kin_capture capture;
     double start = kin_clock_ns();
-    unsigned may = !version->no_writes && subgraph->hides_writes ? KIN_CAPTURE_WRITES : 0;
+    unsigned may = !version->no_writes && subgraph->at == 0 && subgraph->hides_writes ? KIN_CAPTURE_WRITES : 0;
     if (launch_wants_gradient(subgraph, in) && shows_nodes(v, subgraph)) {
         refuse(self, version, "the program does something with autograd's node of a result (grad_fn), which would be the graph's");
         return;

@@ -98,7 +98,7 @@ launch_look_what_varies(kernel_launcher *self, kin_entry *v, const kin_subgraph 
         return;
     self->looks++;
     kin_capture_hints none = {0};
-    unsigned may = subgraph->hides_writes ? KIN_CAPTURE_WRITES : 0;
+    unsigned may = subgraph->at == 0 && subgraph->hides_writes ? KIN_CAPTURE_WRITES : 0;
     kin_status status = kin_capture_run(v, subgraph, in, NULL, &none, may, &capture);
     if (status == KIN_BREAK && capture.failed_test != 0)
         status = launch_put_barrier(v, capture.failed_test - 1);
