@@ -402,7 +402,10 @@ call_reduce(rec *r, const rec_args *a)
         inputs[0] = a->args[2 * ninit];
         memcpy(inputs + ninit, items, n * sizeof *items);
     }
+    kin_vid only = n + ninit == 1 ? (ninit ? a->args[2] : items[0]) : 0;
     free(items);
+    if (only != 0) /* the function is not called */
+        return rec_model_value(r, a, only);
     if (inputs != NULL && !called) {
         bool done = fold_by_applied(r, a, inputs, n + ninit);
         free(inputs);

@@ -1,6 +1,7 @@
 /* Calls of classes written in C that only create an object: no user code runs, and nobody is notified of
  * the new object. They are executed again at replay, and end neither an epoch nor a graph.
  */
+#include "py/compat/heap.h"
 #include "py/models/models.h"
 
 /* types.SimpleNamespace(name=value, ...): an object whose attributes are known. */
@@ -85,6 +86,27 @@ new_guard(rec *r, const rec_args *a)
     return new_keeper(r, a);
 }
 
+/* torch.return_types.max((values, indices)) and the like: what the tuple or list holds is known by number, and fields are read from the new object. */
+static bool
+new_struct_sequence(rec *r, const rec_args *a, PyTypeObject *tp)
+{
+    PyObject *fields = PyDict_GetItemString(kin_type_dict(tp), "n_sequence_fields"); /* borrowed; C classes only have it */
+    kin_vid *items = NULL;
+    uint32_t n = 0;
+    if (fields == NULL || !PyLong_CheckExact(fields) || a->npos != 1 || a->nkw || O(r, a->args[0]) == NULL ||
+        (!PyTuple_CheckExact(O(r, a->args[0])) && !PyList_CheckExact(O(r, a->args[0]))) || !rec_items_of(r, a->args[0], &items, &n))
+        return false;
+    bool fits = PyLong_AsLong(fields) == (long)n;
+    if (fits) {
+        kin_vid out = rec_model_step(r, a, KIN_STEP_PURE);
+        rec_make_virtual(r, out, VIRTUAL_NAMED, items, n, true);
+        r->info.at[out].type = tp;
+        r->info.at[out].type_epoch = rec_epoch(r) + 1;
+    }
+    free(items);
+    return fits;
+}
+
 static const struct {
     const char *name; /* tp_name */
     bool (*fn)(rec *r, const rec_args *a);
@@ -98,6 +120,8 @@ bool
 rec_model_new_object(rec *r, const rec_args *a, PyTypeObject *tp)
 {
     bool torch_guard = strncmp(tp->tp_name, "torch._C.", 9) == 0;
+    if (PyType_IsSubtype(tp, &PyTuple_Type) && !(tp->tp_flags & Py_TPFLAGS_BASETYPE))
+        return new_struct_sequence(r, a, tp);
     if ((tp->tp_flags & Py_TPFLAGS_HEAPTYPE) && !torch_guard && !(tp->tp_flags & Py_TPFLAGS_IMMUTABLETYPE))
         return false; /* a class of the program may have any name */
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)

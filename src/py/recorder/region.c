@@ -315,13 +315,28 @@ is_made_in_region(rec *r, kin_vid vid)
     return O(r, vid) == NULL && vid >= r->region->nvals && r->info.at[vid].graph;
 }
 
+/* An operand, or what a list or tuple made here holds. */
+static bool
+note_operand(rec *r, kin_vid vid, int depth)
+{
+    const rec_virtual *f = VIRTUAL(r, vid);
+    if (vid == 0 || is_made_in_region(r, vid))
+        return true;
+    if (O(r, vid) != NULL || f == NULL || !f->known || depth > 3 || vid < r->region->nvals || (f->kind != VIRTUAL_LIST && f->kind != VIRTUAL_TUPLE))
+        return note_object(r, O(r, vid), 0);
+    for (uint32_t i = 0; i < f->n; i++)
+        if (!note_operand(r, f->items[i], depth + 1))
+            return false;
+    return true;
+}
+
 static bool
 torch_may_repeat(rec *r, kin_step_kind kind, const kin_vid *args, uint32_t n)
 {
     if (r->region->random == NULL && (r->region->random = random_state()) == NULL)
         return false;
     for (uint32_t i = kind == KIN_STEP_CALL; i < n; i++)
-        if (args[i] != 0 && !is_made_in_region(r, args[i]) && !note_object(r, O(r, args[i]), 0))
+        if (!note_operand(r, args[i], 0))
             return false;
     return true;
 }

@@ -527,3 +527,20 @@ def super_after_other_bases(x):
         return super(Derived, made).total(), x
     except TypeError as error:
         return str(error), x
+
+
+@case()
+def named_results_made_by_the_program(x):
+    made = torch.return_types.max((x.sum(0), x + 1))
+    values, indices = made
+    return made.values * 2, made.indices, values + indices.sum(), made[0], len(made), made, isinstance(made, tuple), type(made).__name__
+
+
+@case(raises=(0, 1, 2, 3, 4, 5), replays=0)
+def named_result_of_too_few(x):
+    return torch.return_types.max((x + 1,))
+
+
+@case()
+def reduce_of_one(x):
+    return functools.reduce(lambda a, b: a * b, [x]) + 1, functools.reduce(lambda a, b: a * b, [], x) * 2

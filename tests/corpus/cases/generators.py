@@ -143,3 +143,15 @@ def unpacks_an_object(x):
 def object_gives_another_number(x):
     a, b = Pair(x)
     return a * b
+
+
+def made_of_numbers(n):
+    for k in range(n):
+        yield torch.tensor([k, k + 1.0])
+
+
+@case(mutate=glob(3, SCALE=3.0))
+def tensors_made_of_numbers_in_a_generator(x):
+    rows_of_two = [row * SCALE for row in made_of_numbers(3)]
+    stacked = [torch.stack([x, x + k]).sum() for k in range(2)]
+    return rows_of_two, stacked, sum(torch.cat((row, x.flatten())).sum() for row in made_of_numbers(2))
