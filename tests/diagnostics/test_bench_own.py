@@ -1,7 +1,9 @@
 """`kintsugi bench` of the user's own functions."""
 
 import json
+import os
 import subprocess
+import sys
 
 import pytest
 import torch
@@ -62,6 +64,72 @@ def test_an_earlier_revision(bench, tmp_path):
     assert status == 0 and set(ways) == {"eager", "kintsugi", "before eager", "before kintsugi"}
     assert ways["eager"]["us"] > 1.5 * ways["before eager"]["us"]  # 2,000 additions more
     assert any(line.startswith("this revision: ") for line in found["f"]["verdict"])
+
+
+@pytest.fixture
+def slower(tmp_path):
+    """A repository whose library is slower than in its only commit."""
+    def git(*command):
+        subprocess.run(["git", "-c", "user.name=t", "-c", "user.email=t@t", *command], check=True, capture_output=True, cwd=tmp_path)
+    library = tmp_path / "src" / "library_of_bench.py"
+    library.parent.mkdir()
+    library.write_text("MORE = 0\n")
+    text = PROGRAM.format(extra=" + sum(float(i) for i in range(library_of_bench.MORE))").replace("import torch\n", "import torch\nimport library_of_bench\n", 1)
+    (tmp_path / "mine.py").write_text(text)
+    sys.modules.pop("library_of_bench", None)
+    git("init", "-q")
+    git("add", "mine.py", "src")
+    git("commit", "-qm", "before")
+    library.write_text("MORE = 2000\n")
+    return library
+
+
+@pytest.mark.parametrize("target", ["mine.py", "{}/mine.py", "{}/mine.py:f"])
+def test_each_revision_runs_its_own_files(bench, slower, tmp_path, monkeypatch, target):
+    """A path from the root, and modules that are found by PYTHONPATH, are those of the revision, too."""
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(slower.parent), os.environ.get("PYTHONPATH", "")]))
+    monkeypatch.setattr(sys, "path", [*sys.path, str(slower.parent)])
+    status, found, out = bench(target.format(tmp_path), "--against", "git:HEAD")
+    assert status == 0, out.err
+    ways = found["f"]["ways"]
+    assert ways["eager"]["us"] > 1.5 * ways["before eager"]["us"] and found["f"]["kept_bytes"] >= 0
+
+
+FINDER = """import importlib.util, sys
+
+
+class Finder:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        return importlib.util.spec_from_file_location(name, {file!r}) if name == "library_of_bench" else None
+
+
+sys.meta_path.insert(0, Finder)
+"""
+
+
+def test_files_of_the_present_revision_are_not_taken_for_earlier_ones(bench, slower, tmp_path, monkeypatch):
+    outside = tmp_path.parent / f"{tmp_path.name}_installed"
+    outside.mkdir()
+    (outside / "finder_of_bench.py").write_text(FINDER.format(file=str(slower)))
+    text = (tmp_path / "mine.py").read_text()
+    (tmp_path / "mine.py").write_text("import finder_of_bench\n" + text)
+    subprocess.run(["git", "-c", "user.name=t", "-c", "user.email=t@t", "commit", "-qm", "finds", "mine.py"], check=True, capture_output=True, cwd=tmp_path)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(outside), os.environ.get("PYTHONPATH", "")]))
+    monkeypatch.setattr(sys, "path", [*sys.path, str(outside)])
+    before = sys.meta_path[:]
+    try:
+        status, _, out = bench("mine.py", "--against", "git:HEAD")
+    finally:
+        sys.meta_path[:] = before
+    assert status == 2 and "would run library_of_bench of the present one" in out.err and "PYTHONPATH" in out.err
+
+
+def test_a_target_outside_of_the_repository(bench, slower, tmp_path):
+    outside = tmp_path.parent / f"{tmp_path.name}.py"
+    outside.write_text(PROGRAM.format(extra=""))
+    status, _, out = bench(str(outside), "--against", "git:HEAD")
+    assert status == 2 and "is not in the repository" in out.err
 
 
 @pytest.mark.parametrize("arguments, text", [

@@ -194,7 +194,9 @@ def serve():
 
     def answer(task):
         if isinstance(task, dict):
+            sys.path[:] = [moved(path, task["root"], task["copy"]) for path in sys.path]
             made.extend(subjects(task["target"], task["arguments"], task["inputs"], ["kintsugi"]))
+            _need_own_files(task["root"], task["copy"])
             return {subject.name: {"first": subject.first, "errors": subject.errors, "difference": subject.difference} for subject in made}
         return sample(made, *task)
     child.serve(answer)
@@ -209,11 +211,8 @@ def sample(made, seconds, alone=False):
 
 
 def lay_out(revision, folder):
-    """Writes the files of a revision of the repository around the current folder; returns the place of the current folder in it."""
-    def git(*command):
-        return subprocess.run(["git", *command], capture_output=True, check=False)
-
-    top = git("rev-parse", "--show-toplevel")
+    """Writes the files of a revision of the repository around the current folder; returns that repository's folder."""
+    top = subprocess.run(["git", "rev-parse", "--show-toplevel"], capture_output=True, check=False)
     if top.returncode:
         raise BenchError("--against: the current folder is in no git repository")
     root = top.stdout.decode().strip()
@@ -221,7 +220,40 @@ def lay_out(revision, folder):
     if archive.returncode:
         raise BenchError(f"--against: {archive.stderr.decode().strip()}")
     subprocess.run(["tar", "-x", "-C", folder], input=archive.stdout, check=True)
-    return os.path.join(folder, os.path.relpath(os.getcwd(), root))
+    return root
+
+
+def moved(path, root, copy):
+    """The same place in a copy of the repository; one that the copy does not have stays where it is."""
+    there = os.path.join(copy, os.path.relpath(os.path.realpath(path), root))
+    return there if _is_in(path, root) and os.path.exists(there) else path
+
+
+def _is_in(path, folder):
+    return os.path.relpath(os.path.realpath(path), folder).split(os.sep)[0] != os.pardir
+
+
+def _target_in(copy, root, target):
+    """The target as the process for the revision is asked for it: a file that is named by its whole path is the copy's."""
+    from ..diagnose import observe
+
+    where, name = observe.split_target(target)
+    if not where.endswith(".py"):
+        return target
+    if not _is_in(where, root):
+        raise BenchError(f"--against: {where} is not in the repository of the current folder, {root}")
+    where = os.path.join(copy, os.path.relpath(os.path.realpath(where), root)) if os.path.isabs(where) else where
+    return where if name is None else f"{where}:{name}"
+
+
+def _need_own_files(root, copy):
+    """What the earlier revision ran is its own: an import that finds the repository by itself, as that of a package installed in editable mode, gives files of today."""
+    package = __package__.partition(".")[0]
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if file and name.partition(".")[0] != package and _is_in(file, root) and moved(file, root, copy) != file:
+            raise BenchError(f"--against: the earlier revision would run {name} of the present one ({file}), because of how it is installed; "
+                             f"put the folder that holds the package into PYTHONPATH, and each revision takes its own")
 
 
 # ---- the command ----
@@ -263,9 +295,11 @@ def measure(target, *, arguments=(), inputs=None, stock=False, seconds=3.0, agai
         other = None
         if against is not None:
             tell(f"running {against[4:]}")
-            folder = lay_out(against[4:], stack.enter_context(tempfile.TemporaryDirectory()))
-            other = stack.enter_context(child.Child("from kintsugi.bench import own; own.serve()", "the earlier revision", folder))
-            other.ask({"target": target, "arguments": list(arguments), "inputs": inputs})
+            copy = os.path.realpath(stack.enter_context(tempfile.TemporaryDirectory()))
+            root = os.path.realpath(lay_out(against[4:], copy))
+            asked = {"target": _target_in(copy, root, target), "arguments": list(arguments), "inputs": inputs, "root": root, "copy": copy}
+            other = stack.enter_context(child.Child("from kintsugi.bench import own; own.serve()", "the earlier revision", moved(os.getcwd(), root, copy)))
+            other.ask(asked)
         tell(f"running {target}")
         made = subjects(target, arguments, inputs, ["stock", "kintsugi"] if stock else ["kintsugi"])
         tell(f"measuring {', '.join(subject.name for subject in made)}, {seconds * len(made):.0f} s")
@@ -361,7 +395,8 @@ def main(options):
     described = {name: describe(row) for name, row in found.items()}
     if options.json:
         with open(options.json, "w") as file:
-            json.dump({name: {"ways": described[name], "verdict": list(_sentences(row, described[name]))} for name, row in found.items()}, file, indent=1)
+            json.dump({name: {"ways": described[name], "verdict": list(_sentences(row, described[name])), "kept_bytes": row["kept_bytes"],
+                              "difference": row["difference"]} for name, row in found.items()}, file, indent=1)
     for number, (name, row) in enumerate(found.items()):
         if number:
             print()
