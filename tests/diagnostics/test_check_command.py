@@ -3,6 +3,7 @@
 import importlib
 import json
 import linecache
+import subprocess
 import sys
 
 import pytest
@@ -127,6 +128,15 @@ def test_two_versions_of_an_installed_library(check, tmp_path, monkeypatch, seco
     assert run("1")[0] == 0
     status, out = run("2")
     assert status == 1 and "new graph break at script.py:10 in forward: y = core.activation(y) * scale, in " + told in out.out, out.out
+
+
+@pytest.mark.parametrize("last", ["y.sum(0)", "len(x)"])
+def test_a_program_without_kernels(tmp_path, last):
+    """In a process that has made none, what they would be made for is asked all the same."""
+    (tmp_path / "script.py").write_text(f"import torch\n\n\n@torch.compile\ndef f(x):\n    return {last.replace('y', 'x')}\n\n\nfor _ in range(3):\n    f(torch.ones(2, 2))\n")
+    for update in (["--update"], []):
+        done = subprocess.run([sys.executable, "-m", "kintsugi", "check", "script.py", "--baseline", "baseline.json", *update], cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
 
 
 def test_a_program_that_compiles_nothing(check):

@@ -339,12 +339,13 @@ def verdict(row, ways, a="kintsugi", b="eager", names=None):
     if slow.disturbed or fast.disturbed or high > timing.CERTAIN * low:
         return (f"uncertain whether {first} is faster than {second}: other programs used the processors ({low:.2g}x to {high:.2g}x in parts of the measurement); "
                 "measure again when the machine is less busy")
-    sure = f"{low:.2f}x to {high:.2f}x in {timing.PARTS} parts of the measurement" + (", on one thread" if row.get("one_thread") else "")
+    def sure(least, most):
+        return f"{least:.2f}x to {most:.2f}x in {timing.PARTS} parts of the measurement" + (", on one thread" if row.get("one_thread") else "")
     if low > 1 + CERTAIN:
-        return f"{first} is {ratio:.2f}x as fast as {second} ({sure})"
+        return f"{first} is {ratio:.2f}x as fast as {second} ({sure(low, high)})"
     if high < 1 - CERTAIN:
-        return f"{first} takes {1 / ratio:.2f}x as long as {second} ({sure})"
-    return f"no clear difference between {first} and {second} ({sure})"
+        return f"{first} takes {1 / ratio:.2f}x as long as {second} ({sure(1 / high, 1 / low)})"
+    return f"no clear difference between {first} and {second} ({sure(low, high)})"
 
 
 _NAMES = {"kintsugi": "compiled code", "eager": "eager", "stock": "stock torch.compile", "before kintsugi": "compiled code of the earlier revision"}

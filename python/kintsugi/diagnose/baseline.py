@@ -80,7 +80,8 @@ def versions():
 
 def machine():
     """What results depend on to the last digit."""
-    target = _api.start_engine().kernel_totals()["target"]  # the processor, all that it can, the version of LLVM
+    facts = _api.start_engine()._doctor()
+    target = facts["target"] or f"no kernels: {facts['target_why']}"  # the processor, all that it can, the version of LLVM
     return f"{target.partition(chr(10))[0]} ({hashlib.sha256(target.encode()).hexdigest()[:12]}), {show.count(torch.get_num_threads(), 'thread')}"
 
 
