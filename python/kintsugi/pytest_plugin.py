@@ -4,18 +4,47 @@
     def test_model():
         torch.compile(model)(x)
 
-torch.compile is served by Kintsugi while such a test runs. The numbers are upper bounds for all compiled functions of the test together; what is left
-out is not looked at. strict_breaks=True counts print, logging, ... as graph breaks.
+torch.compile is served by Kintsugi while such a test runs, and while its fixtures are set up. The numbers are upper bounds for all compiled functions that the
+test calls together; what is left out is not looked at. strict_breaks=True counts print, logging, ... as graph breaks. A test with bounds that calls no such
+function fails, since it would prove nothing.
 """
 
 import pytest
 
 LIMITS = ("max_breaks", "max_recompiles", "max_eager")
+NOTHING = ("the test called no function that Kintsugi has compiled, so its bounds prove nothing. What torch.compile makes while a module is imported is PyTorch's: "
+           "call torch.compile in the test or in a fixture, or put kintsugi.install() into conftest.py")
 
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "kintsugi(max_breaks=None, max_recompiles=None, max_eager=None, strict_breaks=False): "
                                        "bounds on what compiled functions of the test may do")
+
+
+_served = pytest.StashKey()
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_setup(item):
+    """Models are often compiled in fixtures."""
+    if item.get_closest_marker("kintsugi") is not None:
+        from kintsugi import _install
+
+        if not _install.is_installed():
+            _install.install()
+            item.stash[_served] = True
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item):
+    try:
+        return (yield)
+    finally:
+        if item.stash.get(_served, False):
+            from kintsugi import _install
+
+            _install.uninstall()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -42,6 +71,8 @@ def _report(session, wanted):
     """Why the test fails: "" when it does not."""
     from kintsugi.diagnose import baseline
 
+    if not session.functions and any(wanted.get(limit) is not None for limit in LIMITS):
+        return NOTHING
     found = {one.name: baseline.describe(one, results=False) for one in session.functions}
     lines = []
     for limit, counter in zip(LIMITS, ("breaks", "recompiles", "eager")):

@@ -109,7 +109,7 @@ def describe(observed, results=True):
     counters = {
         "breaks": sum(len(dump["breaks"]) for dump in dumps), "graphs": sum(len(dump["graphs"]) for dump in dumps),
         "recompiles": sum(event["event"] == "recompile" for event in observed.events), "recordings": stats["recordings"],
-        "eager": sum(count for reason, count in stats["eager_calls"].items() if reason not in _causes.USUAL),
+        "eager": sum(count - observed.eager_before.get(reason, 0) for reason, count in stats["eager_calls"].items() if reason not in _causes.USUAL),
         "not_compiled": sum(not (row["compiled"] or row["waits"] or row["as_fast"]) and bool(row["reason"]) for row in rows), "kernels": sum(max(row["kernels"] for row in part) for part in made.values()),
         "library_calls": sum(max(row["library_calls"] for row in part) for part in made.values()),
         "kinds": sum(max(0, sum(row["compiled"] for row in part) - 1) for part in made.values()), "effects": sum(len(dump["effects"]) for dump in dumps),

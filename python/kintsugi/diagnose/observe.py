@@ -74,8 +74,10 @@ def _is_dense(leaf):
 class Observed:
     """A compiled function, the calls of it that were recorded, and the events about it."""
 
-    def __init__(self, compiled):
+    def __init__(self, compiled, eager_before=None):
+        """eager_before: its eager calls by reason before it was observed."""
         self.compiled, self.name = compiled, compiled.__name__
+        self.eager_before = eager_before or {}
         if self._is_ours():
             self.name = compiled.stats()["name"]
         self.names = {self.name, compiled.stats()["name"], getattr(compiled.fn, "__qualname__", self.name)}  # as events call it
@@ -126,7 +128,7 @@ class Session:
         seen = _logs.events()
         self._first = seen[-1]["seq"] + 1 if seen else 0
         self._engine.set_option("record_hook", self._hear)
-        self._before = {id(compiled): compiled.stats()["calls"] for compiled in _compiled.live_compiled()}
+        self._before = {id(compiled): compiled.stats() for compiled in _compiled.live_compiled()}
         self._made, _compiled.made = _compiled.made, []
         return self
 
@@ -134,7 +136,7 @@ class Session:
         from .. import _install
 
         self._engine.set_option("record_hook", None)
-        self._take_eager_ones()
+        self._take_others()
         if not self._installed:
             _install.uninstall()
         for event in _logs.events():
@@ -147,18 +149,24 @@ class Session:
             return
         self._busy = True
         try:
-            found = self._by_id.setdefault(id(compiled), Observed(compiled))
+            found = self._observed(compiled)
             if len(found.calls) < self.MOST_CALLS:
                 found.calls.append(Call(args, kwargs))
         finally:
             self._busy = False
 
-    def _take_eager_ones(self):
-        """Functions that were called and never recorded, such as generators."""
+    def _observed(self, compiled):
+        if id(compiled) not in self._by_id:
+            self._by_id[id(compiled)] = Observed(compiled, self._before.get(id(compiled), {}).get("eager_calls"))
+        return self._by_id[id(compiled)]
+
+    def _take_others(self):
+        """Functions that were called and not recorded meanwhile: generators, for instance, and those that had been recorded before."""
         for compiled in dict.fromkeys([*_compiled.live_compiled(), *_compiled.made]):
             stats = compiled.stats()
-            if set(stats["eager_calls"]).difference(USUAL) and stats["calls"] > self._before.get(id(compiled), 0):
-                self._by_id.setdefault(id(compiled), Observed(compiled))
+            before = self._before.get(id(compiled))
+            if stats["calls"] > (before["calls"] if before else 0) and (set(stats["eager_calls"]).difference(USUAL) or before and stats["replays"] > before["replays"]):
+                self._observed(compiled)
         _compiled.made = self._made
 
     def _note(self, event):
