@@ -14,7 +14,7 @@ PROGRAM = '''\
 import torch
 import helper_of_test
 
-torch.manual_seed(3); unit, sizes = 1.0, [1, 0, 0]
+torch.manual_seed(3); unit, sizes, kept = 1.0, [1, 0, 0], {}
 weight = torch.randn(8, 8)
 
 
@@ -33,6 +33,9 @@ HELPER = "def activation(y):\n    return y.relu()\n"
 # name: (text of the program that is replaced, by what, arguments, part of what is told)
 WORSE = {
     "item": ("    return y.sum(0)", "    if y.sum().item() > 5:\n        y = y + 1\n    return y.sum(0)", [], "new graph break at script.py:11 in forward"),
+    "item that stays a number": ("    return y.sum(0)", "    top = y.max().item()\n    return y.sum(0) * (top / top)", [],
+                                 "new place where a graph waits for the data of a tensor: script.py:11 in forward: top = y.max().item()"),
+    "item that is kept": ("    return y.sum(0)", "    kept['top'] = y.max().item()\n    return y.sum(0)", [], "waits for the data of a tensor: script.py:11 in forward"),
     "print": ("    return y.sum(0)", "    print('here')\n    return y.sum(0)", ["--strict-breaks"], "[PRINT]"),
     "recompile": ("(2.0, 2.0, 2.0)", "(2.0, 2.0, None or True)", [], "recompiles: 0 -> 1"),
     "values": ("* scale", "* (scale * 1.001)", [], "its values differ by 1.0e-03"),
@@ -50,7 +53,7 @@ def check(tmp_path, monkeypatch, capfd, kintsugi_clean):
     monkeypatch.delenv("GITHUB_ACTIONS", raising=False)
 
     def run(text, *arguments, helper=HELPER):
-        (tmp_path / "script.py").write_text("settings = {f'a{i}': True for i in range(40)}\n" * 0 + text)
+        (tmp_path / "script.py").write_text(text)
         (tmp_path / "helper_of_test.py").write_text(helper)
         sys.modules.pop("helper_of_test", None)
         linecache.clearcache()
@@ -86,6 +89,15 @@ def test_values_that_hardly_show_in_the_loss(check):
     assert check(TRAINED)[0] == 0
     status, out = check(TRAINED.replace("y * 1e-3", "y * 1.001e-3"))
     assert status == 1 and "worse: forward: the gradient of weight: its values differ by 1.0e-03" in out.out, out.out
+
+
+def test_of_many_gradients_a_few_are_told(check):
+    layers = PROGRAM.replace("weight = torch.randn(8, 8)", "weight = torch.randn(8, 8)\nnet = torch.nn.Sequential(*(torch.nn.Linear(8, 8) for _ in range(3)))").replace(
+        "    return y.sum(0)", "    return net(y).sum()")
+    assert check(layers, "--update")[0] == 0
+    status, out = check(layers.replace("net(y).sum()", "(net(y) * 1.001).sum()"))
+    told = [line for line in out.out.splitlines() if "gradient" in line]
+    assert status == 1 and len(told) == 4 and "3 more gradients differ, by up to 1.0e-03" in told[3], out.out
 
 
 def test_a_baseline_of_other_versions(check, tmp_path):

@@ -25,6 +25,7 @@ CASES = {
                                 "    n = x.sum()\n    x = torch.where(n > 0, x * 2, x)"),
     "item": ("TENSOR_ITEM", "    x = x * y.max().item()", "    x = x * y.max()"),
     "number": ("TENSOR_TO_NUMBER", "    x = x * float(y.max())", "    x = x * y.max()"),
+    "number of an item": ("TENSOR_ITEM", "    n = float(y.max().item())\n    x = x * n", "    n = y.max()"),
     "tolist": ("TENSOR_TOLIST", "    x = sum(y.tolist()) + x", "    x = y.sum() + x"),
     "equal": ("DATA_DEPENDENT_OP", "    same = torch.equal(x, y)", "    same = (x == y).all()"),
     "assert": ("DATA_DEPENDENT_ASSERT", "    assert (x < 9).all(), 'large'", "    torch._assert_async((x < 9).all(), 'large')"),

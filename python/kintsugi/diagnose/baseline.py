@@ -14,13 +14,14 @@ from .._errors import CommandError
 from . import causes as _causes
 from . import differ, observe, outside, recompiles, screen, show, state
 
-VERSION = 2
+VERSION = 3
 SLACK = 5  # percent by which numbers of guards and steps may grow where the baseline is of other versions
 # Relative differences that are accepted, by dtype: on the machine and the versions that the baseline is of, where all is the same but what MKL makes of memory's
 # alignment; and elsewhere. Gradients are sums over many values that may cancel.
 TOLERANCE = {"float64": (1e-11, 1e-8), "complex128": (1e-11, 1e-8), "float32": (1e-6, 1e-4), "complex64": (1e-6, 1e-4)}
 OF_HALF = 1e-3, 1e-2
 OF_GRADIENTS = 1e-4
+GRADIENTS = 3  # lines that are told about gradients that differ: where one does, most others do
 
 
 class BaselineError(CommandError):
@@ -36,7 +37,7 @@ class Change:
 
 # counter: what it counts. Fewer of all of them is better.
 COUNTERS = {
-    "breaks": "graph breaks in recordings", "graphs": "graphs", "recompiles": "recompiles", "recordings": "recordings",
+    "breaks": "graph breaks in recordings", "reads": "places where graphs wait for the data of a tensor", "graphs": "graphs", "recompiles": "recompiles", "recordings": "recordings",
     "kinds": "recompiles of graphs for further sizes, strides or dtypes of their inputs", "eager": "calls that ran eagerly", "not_compiled": "graphs that run step by step",
     "kernels": "kernels", "library_calls": "calls of PyTorch's operators in compiled graphs", "effects": "side effects", "guards": "guards",
     "guard_words": "words that guards compare", "guard_tests": "tests of guards that run one by one", "steps": "steps of a replay",
@@ -106,8 +107,9 @@ def describe(observed, results=True):
     made = {}  # by part of a graph: the rows of its versions
     for row in rows:
         made.setdefault((row["recording"], row["graph"], row["part"]), []).append(row)
+    reads = [cause for dump in dumps for cause in _causes.of_reads(dump)]
     counters = {
-        "breaks": sum(len(dump["breaks"]) for dump in dumps), "graphs": sum(len(dump["graphs"]) for dump in dumps),
+        "breaks": sum(len(dump["breaks"]) for dump in dumps), "reads": len(reads), "graphs": sum(len(dump["graphs"]) for dump in dumps),
         "recompiles": sum(event["event"] == "recompile" for event in observed.events), "recordings": stats["recordings"],
         "eager": sum(count - observed.eager_before.get(reason, 0) for reason, count in stats["eager_calls"].items() if reason not in _causes.USUAL),
         "not_compiled": sum(not (row["compiled"] or row["waits"] or row["as_fast"]) and bool(row["reason"]) for row in rows), "kernels": sum(max(row["kernels"] for row in part) for part in made.values()),
@@ -117,9 +119,8 @@ def describe(observed, results=True):
         "guard_tests": sum(row["guard_tests"] for row in stats["variants"]),
         "steps": sum(len(dump["steps"]) for dump in dumps)}
     causes = {}
-    for dump in dumps:
-        for cause in _causes.of_dump(dump):
-            causes.setdefault((cause.why, cause.filename, cause.line), cause)
+    for cause in (*(cause for dump in dumps for cause in _causes.of_dump(dump)), *reads):
+        causes.setdefault((cause.kind, cause.why, cause.filename, cause.line), cause)
     places = [_place(cause) for cause in (*causes.values(), *recompiles.of_function(observed, dumps))]
     return {"counters": counters, "causes": places, "results": results}
 
@@ -250,10 +251,12 @@ def describe_place(cause):
     kind = "graph break" if cause["kind"] == "break" else cause["kind"]
     notes = f" ({'; '.join(cause['notes'][:2])})" if cause["notes"] and cause["kind"] == "recompile" else ""
     within = f", in {cause['library']}" if cause.get("library") else ""
-    return f"{kind} at {cause['path'] or cause.get('shown') or cause['file']}:{cause['line']} in {cause['function']}: {cause['code']}{within} [{cause['why']}]{notes}"
+    place = f"{cause['path'] or cause.get('shown') or cause['file']}:{cause['line']} in {cause['function']}: {cause['code']}{within}"
+    return f"place where a graph waits for the data of a tensor: {place}" if cause["kind"] == "read" else f"{kind} at {place} [{cause['why']}]{notes}"
 
 
 def _compare_results(before, now, within):
+    of_gradients = []  # (by how much, what is told)
     largest = max((_read(value).norm for name, value in before.items() if "grad" in name and _read(value)), default=0.0)
     for name in (*before, *(name for name in now if name not in before)):
         if name not in now or name not in before:
@@ -270,7 +273,15 @@ def _compare_results(before, now, within):
             tolerance = max(within.tolerance(a.dtype), OF_GRADIENTS if of_gradient and within.asked is None else 0)
             worst = max(abs(x - y) for x, y in zip(a.sums(), b.sums())) / max(a.norm, b.norm, largest / 100 if of_gradient else 0, 1e-30)
             if worst > tolerance:
-                yield f"{name}: its values differ by {worst:.1e} (at most {tolerance:.0e} accepted)"
+                told = f"{name}: its values differ by {worst:.1e} (at most {tolerance:.0e} accepted)"
+                if of_gradient:
+                    of_gradients.append((worst, told))
+                else:
+                    yield told
+    of_gradients.sort(key=lambda one: -one[0])
+    yield from (told for _, told in of_gradients[:GRADIENTS])
+    if len(of_gradients) > GRADIENTS:
+        yield f"{show.count(len(of_gradients) - GRADIENTS, 'more gradient')} differ, by up to {of_gradients[GRADIENTS][0]:.1e}"
 
 
 @dataclasses.dataclass

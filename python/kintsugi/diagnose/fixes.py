@@ -489,25 +489,32 @@ def _decides(place, call):
     return any(part is call for node in place.nodes(ast.If, ast.While, ast.IfExp) for part in ast.walk(node.test))
 
 
+_CONVERSIONS = "float", "int", "bool"
+_STAYS = "the value stays a tensor: what decides on it later needs torch.where"
+
+
 def _item(place):
     if isinstance(place.statement(), ast.If) and ".item()" not in ast.unparse(place.statement().test):
         return _decided(place)
     call = _calls(place, _method("item"))
     if _decides(place, call):
         return _branch(place)
-    _refuse_python(place, call)
-    return place.replace_expression(call, ast.unparse(call.func.value), "the value stays a tensor: what decides on it later needs torch.where")
+    outer, made = next((node for node in place.nodes(ast.Call) if _name_of(node) in _CONVERSIONS and node.args == [call]), None), call.func.value
+    if outer is not None:  # float(t) would read the tensor again
+        made = _as_tensor(ast.Call(outer.func, [made], []))
+    _refuse_python(place, outer or call)
+    return place.replace_expression(outer or call, ast.unparse(made), _STAYS)
 
 
 def _number(place):
-    if isinstance(place.statement(), ast.If) and not any(_name_of(node) in ("float", "int", "bool") for node in ast.walk(place.statement().test)
+    if isinstance(place.statement(), ast.If) and not any(_name_of(node) in _CONVERSIONS for node in ast.walk(place.statement().test)
                                                          if isinstance(node, ast.Call)):
         return _decided(place)
-    call = _calls(place, lambda node: _name_of(node) in ("float", "int", "bool") and len(node.args) == 1)
+    call = _calls(place, lambda node: _name_of(node) in _CONVERSIONS and len(node.args) == 1)
     if _decides(place, call):
         return _branch(place)
     _refuse_python(place, call)
-    return place.replace_expression(call, ast.unparse(_as_tensor(call)), "the value stays a tensor: what decides on it later needs torch.where")
+    return place.replace_expression(call, ast.unparse(_as_tensor(call)), _STAYS)
 
 
 _NUMBERS_ONLY = ("range", "zeros", "ones", "empty", "full", "arange", "linspace", "eye", "view", "reshape", "expand", "repeat", "split", "chunk", "str", "print", "format", "repr", "append",
