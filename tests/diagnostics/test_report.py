@@ -249,8 +249,89 @@ def test_a_log_says_which_guards_failed(tmp_path):
              "    - User stack trace:", "    -   File \"m.py\", line 9, in pool", "Recompiling function pool in /nowhere/m.py:4", "    triggered by the following guard failure(s):",
              "    - 4/1: tensor 'x' size mismatch at index 1. expected 8, actual 16"]
     assert _read(tmp_path, "".join(head + line + "\n" for line in lines)) == [
-        ("recompile", "pool was compiled again: 4/0: scale == 1.0", "/nowhere/m.py", 4),
-        ("recompile", "pool was compiled again: 4/1: tensor 'x' size mismatch at index 1. expected 8, actual 16", "/nowhere/m.py", 4)]
+        ("recompile", "pool was compiled again 2 times", "/nowhere/m.py", 4)]
+    from kintsugi.report import page, read
+
+    found = read.read(str(tmp_path / "log.txt"))
+    assert found.findings[0].changes == [("4/0: scale == 1.0", "m.py:9", "y = x * scale"), ("4/1: tensor 'x' size mismatch at index 1. expected 8, actual 16", "", "")]
+    text = page.of_log("log", found)
+    assert "0 graph breaks, 2 recompiles, 0 failures" in text and text.index("4/0: scale == 1.0") < text.index("4/1: tensor")
+
+
+GRAPH = """TRACED GRAPH
+ ===== __compiled_fn_1_28a17b6a =====
+ /lib/torch/fx/_lazy_graph_module.py class GraphModule(torch.nn.Module):
+    def forward(self, L_x_: "f32[3]cpu"):
+        l_x_ = L_x_
+
+        # File: m.py:5 in f, code: return x.sin() * 2
+        sin: "f32[3]cpu" = l_x_.sin();  l_x_ = None
+        mul: "f32[3]cpu" = sin * 2;  sin = None
+        return (mul,)
+"""
+
+
+def test_a_log_in_which_nothing_is_wrong(report):
+    """It has no breaks, and that is what is told; graphs are shown as far as it has them."""
+    head = "V1127 22:44:40.211000 8537 torch/_dynamo/output_graph.py:2835] [0/0] [__graph_code] "
+    status, text, _ = report("stock.log", "".join(head + line + "\n" for line in GRAPH.splitlines()) * 2)
+    assert status == 0 and "0 graph breaks, 0 recompiles, 0 failures; 0 compilations told of, 1 graph" in text
+    assert "__compiled_fn_1_28a17b6a: 2 calls" in text and "sin * 2;  sin = None" in text
+    status, text, _ = report("guards.log", "V1127 22:44:57.153000 8537 torch/_dynamo/guards.py:4786] [0/0] [__guards] GUARDS:\n")
+    assert status == 0 and "0 graph breaks, 0 recompiles, 0 failures" in text and "TORCH_LOGS=graph_breaks,recompiles" in text
+
+
+def test_a_trace_is_told_as_far_as_it_goes(report):
+    head = "V1125 10:21:05.702000 1 a.py:1] "
+    lines = ['{"dynamo_output_graph": {"sizes": {}}, "frame_id": 3, "frame_compile_id": 1, "has_payload": "0"}', *("\t" + line for line in GRAPH.splitlines()[2:]),
+             '{"compilation_metrics": {"co_name": "pool", "co_filename": "/nowhere/m.py", "co_firstlineno": 4, "guard_count": 17, "entire_frame_compile_time_s": 2.5, '
+             '"backend_compile_time_s": 1.25, "restart_reasons": ["a branch", "b"]}, "frame_id": 3, "frame_compile_id": 1}']
+    status, text, _ = report("trace/a.log", "".join((line if line.startswith("\t") else head + line) + "\n" for line in lines))
+    assert status == 0 and "3/1 pool: 2 calls" in text
+    for told in ("17", "2.500", "1.250", "begun again: a branch, and 1 more"):
+        assert told in text
+
+
+IN_A_LOOP = """Graph break in user code at {file}:8
+Graph Break Reason: Failed to handle graph break gracefully. Skipping the function and falling back to eager. Graph break encountered:
+
+Data-dependent branching
+  Explanation: ...
+ For more details about this graph break, please visit: https://meta-pytorch.github.io/compile-graph-break-site/gb/gb0170.html
+
+*** While handling this graph break, another graph break occurred: ***
+
+graph break in loop
+  Developer debug context: frame skipped: walk ({file} line 5)
+"""
+WALK = "import torch\n\n\n@torch.compile\ndef walk(x):\n    for _ in range(3):\n        x = x.sin()\n        if x.sum() > 0:\n            x = x * 2\n    return x\n"
+
+
+def test_a_function_left_eager_because_of_a_break_in_a_loop(report, tmp_path):
+    """It is told; and the break has a fix that fits its line."""
+    (tmp_path / "walk.py").write_text(WALK)
+    head = "V1127 22:43:15.831000 7351 torch/_dynamo/symbolic_convert.py:5124] [0/0] [__graph_breaks] "
+    status, text, _ = report("stock.log", "".join(head + line + "\n" for line in IN_A_LOOP.format(file=tmp_path / "walk.py").splitlines()))
+    assert status == 0 and "1 graph break, 0 recompiles, 0 failures, 1 function left eager" in text and "walk runs eagerly: PyTorch cannot go on" in text
+    assert "x = torch.where(x.sum() > 0, x * 2, x)" in text and "kintsugi breaks GB0170" in text
+
+
+def test_a_break_that_ends_no_graph_here_says_so(report):
+    from kintsugi import _pytorch_ids
+
+    name = next(iter(_pytorch_ids.groups()[0].ids))
+    _, text, _ = report("stock.log", STOCK.replace("gb0170", name.lower()))
+    assert "In Kintsugi this ends no graph: " in text
+
+
+@pytest.mark.parametrize("line", [
+    '{"event": "break", "filename": 5, "line": "x", "type": [1]}', '{"event": "recompile", "failures": 4}', '{"event": "record", "record_ns": "a"}', '{"a":' * 9000,
+    '{"compilation_metrics": {"co_filename": 3, "co_firstlineno": "x", "fail_reason": [1]}}', '{"compilation_metrics": {"graph_op_count": {}, "restart_reasons": 7}}',
+    '{"artifact": {"name": []}, "has_payload": 1, "frame_id": []}', '{"dynamo_output_graph": [], "has_payload": 1, "frame_id": [1]}\n\tx',
+    '{"artifact": {"name": "recompile_reasons"}, "has_payload": 1, "frame_id": [1]}\n\tx'])
+def test_fields_that_are_not_what_they_should_be(report, line):
+    status, text, out = report("events.jsonl", line + "\n" + STOCK)
+    assert status == 0 and "Failed to trace builtin operator" in text and "Traceback" not in out.err
 
 
 def test_a_function_that_stays_eager_is_no_failure(tmp_path):

@@ -21,7 +21,7 @@ def add(commands):
 
 
 def run(options):
-    from kintsugi.diagnose import observe
+    from kintsugi.diagnose import observe, screen
     from kintsugi.report import compare, page, read
 
     from . import explain
@@ -30,7 +30,8 @@ def run(options):
     title = f"Kintsugi: {os.path.basename(os.path.abspath(target)) if os.path.exists(target) else target}"
     try:
         if os.path.exists(target) and not target.endswith(".py"):
-            text = page.of_log(title, read.read(target))
+            with screen.progress() as tell:
+                text = page.of_log(title, read.read(target, tell))
         else:
             if not target.endswith(".py") and ":" not in target and not target.startswith(MODULE):
                 raise CommandError(f"no such file or folder: {target!r}")

@@ -3,7 +3,8 @@
 import collections
 import linecache
 
-from ..diagnose import show
+from .. import _messages, _pytorch_ids
+from ..diagnose import causes, fixes, show
 from . import compare, kernels, timeline
 from .text import esc, prose, table
 
@@ -134,11 +135,7 @@ def _cause(ident, cause):
         parts.append(f"<p>Its data comes from {esc(show.place(file, line))}: <code>{esc(code)}</code></p>")
     parts.append(f"<p>{prose(cause.explanation)}</p>")
     if cause.patch is not None:
-        lines = []
-        for text in cause.patch.diff().splitlines()[3:]:
-            kind = "plus" if text.startswith("+") else "minus" if text.startswith("-") else ""
-            lines.append(f"<span class=\"{kind}\">{esc(text)}</span>")
-        parts.append(f"<p>Fix:</p><pre tabindex=\"0\">{chr(10).join(lines)}</pre><p class=\"soft\">{esc(cause.patch.caution)}</p>")
+        parts.append(_patch(cause.patch))
     elif cause.fix:
         parts.append(f"<p>Fix: {prose(cause.fix)}</p>")
     if cause.patch is None and cause.hints:
@@ -154,6 +151,14 @@ def _cause(ident, cause):
         own = f" · <a href=\"{esc(cause.own_page)}\">its page</a>" if cause.own_page.startswith("https:") else ""  # one on this machine is none for others who read the report
         parts.append(f"<p class=\"soft\"><code>kintsugi breaks {esc(cause.id)}</code>{own}{link}</p>")
     return "\n".join(part for part in parts if part) + "</article>"
+
+
+def _patch(patch):
+    lines = []
+    for text in patch.diff().splitlines()[3:]:
+        kind = "plus" if text.startswith("+") else "minus" if text.startswith("-") else ""
+        lines.append(f"<span class=\"{kind}\">{esc(text)}</span>")
+    return f"<p>Fix:</p><pre tabindex=\"0\">{chr(10).join(lines)}</pre><p class=\"soft\">{esc(patch.caution)}</p>"
 
 
 def _sides(ident, cause):
@@ -233,27 +238,80 @@ _KINDS = {"failure": "Failures", "break": "Graph breaks", "recompile": "Recompil
 
 def of_log(title, found):
     """The report on a log or trace folder that was read."""
-    counts = ", ".join(show.count(sum(one.kind == kind for one in found.findings), noun) for kind, noun in (
-        ("break", "graph break"), ("recompile", "recompile"), ("failure", "failure")))
-    skipped = sum(one.kind == "skip" for one in found.findings)
-    counts += f", {show.count(skipped, 'function')} left eager" if skipped else ""
-    parts = [f"<p class=\"verdict\">{counts}; {show.count(len(found.compiled), 'compilation')} told of</p>", f"<p class=\"soft\">{esc(found.source)}: {found.lines} lines read"
+    totals = {kind: sum(one.count if kind == "recompile" else 1 for one in found.findings if one.kind == kind) for kind in _KINDS}
+    counts = ", ".join(show.count(totals[kind], noun) for kind, noun in (("break", "graph break"), ("recompile", "recompile"), ("failure", "failure")))
+    counts += f", {show.count(totals['skip'], 'function')} left eager" if totals["skip"] else ""
+    counts += f"; {show.count(len(found.compiled), 'compilation')} told of" + (f", {show.count(len(found.graphs), 'graph')}" if found.graphs else "")
+    parts = [f"<p class=\"verdict\">{counts}</p>", f"<p class=\"soft\">{esc(found.source)}: {found.lines} lines read"
              + (f", {found.skipped} of them not understood" if found.skipped else "") + (f", {found.left_out} findings left out" if found.left_out else "")
              + ". A log has no times of calls: <code>kintsugi report SCRIPT</code> measures what each of these costs.</p>"]
+    if not found.findings and not found.compiled:
+        parts.append("<p>It tells of no graph break and no recompile. PyTorch writes about them with <code>TORCH_LOGS=graph_breaks,recompiles</code>; a log without these, or one that was cut "
+                     "off, says nothing of them.</p>")
     for kind, name in _KINDS.items():
         mine = sorted((one for one in found.findings if one.kind == kind), key=lambda one: -one.count)
-        if not mine:
-            continue
-        parts.append(f"<h2>{name}</h2>")
-        for one in mine:
-            times = f" <span class=\"soft\">{one.count} times</span>" if one.count > 1 else ""
-            link = f"<p><a href=\"{esc(one.page)}\">PyTorch's page on it</a></p>" if one.page else ""
-            place = excerpt(one.filename, one.line) if one.filename else ""
-            text = f"<details><summary>What the log says</summary><pre tabindex=\"0\">{esc(one.text)}</pre></details>" if one.text else ""
-            parts.append(f"<article class=\"cause\"><h3>{esc(one.title)}{times}</h3>{place}{text}{link}</article>")
-    if found.compiled:
-        rows = "".join(f"<tr><td>{esc(one['name'])}</td><td>{esc(show.place(one['filename'] or '?', one['line']))}</td><td class=\"n\">{esc(one['graph_ops'] if one['graph_ops'] is not None else '')}</td>"
-                       f"<td class=\"n\">{'' if one['seconds'] is None else format(one['seconds'], '.3f')}</td><td>{esc((one['failure'] or '').partition(chr(10))[0])}</td></tr>" for one in found.compiled)
-        parts.append("<h2>Compilations</h2><div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Compilations\"><table><thead><tr><th scope=\"col\">function</th><th scope=\"col\">line</th><th scope=\"col\" class=\"n\">calls in the graph</th>"
-                     f"<th scope=\"col\" class=\"n\">seconds</th><th scope=\"col\">failure</th></tr></thead><tbody>{rows}</tbody></table></div>")
-    return page(title, "\n".join(parts))
+        if mine:
+            parts += [f"<h2>{name}</h2>", *map(_finding, mine)]
+    parts += [_compilations(found.compiled), _log_graphs(found.graphs)]
+    return page(title, "\n".join(part for part in parts if part))
+
+
+def _finding(one):
+    times = f" <span class=\"soft\">{one.count} times</span>" if one.count > 1 and one.kind != "recompile" else ""
+    parts = [f"<article class=\"cause\"><h3>{esc(one.title)}{times}</h3>", excerpt(one.filename, one.line) if one.filename else "", _failed_guards(one)]
+    if one.kind in ("break", "failure"):
+        parts.append(_remedy(one))
+    if one.text:
+        parts.append(f"<details><summary>What the log says</summary><pre tabindex=\"0\">{esc(one.text)}</pre></details>")
+    if one.page.startswith(("http://", "https://")):
+        parts.append(f"<p><a href=\"{esc(one.page)}\">PyTorch's page on it</a></p>")
+    return "".join(parts) + "</article>"
+
+
+def _failed_guards(one):
+    """Which value changed each time, and the line that needs it to be the same."""
+    if not one.changes:
+        return ""
+    rows = [(i, f"<code>{esc(guard)}</code>", f"<code>{esc(code)}</code> <span class=\"soft\">{esc(show.place(*_split(place)))}</span>" if place else "")
+            for i, (guard, place, code) in enumerate(one.changes, 1)]
+    return table(f"Recompiles: {one.title}", (("number", 1), ("guard that failed", 0), ("line that needs it", 0)), rows)
+
+
+def _split(place):
+    file, _, line = place.rpartition(":")
+    return file, int(line) if line.isdigit() else 0
+
+
+def _remedy(one):
+    """What Kintsugi knows of one of PyTorch's graph breaks: a fix fitted to the line, and where to read on."""
+    name = one.page.rpartition("/")[2].partition(".")[0].upper()
+    if not _pytorch_ids.is_id(name):
+        return ""
+    elsewhere = _pytorch_ids.find(name)
+    if elsewhere is not None:
+        return f"<p>In Kintsugi this ends no graph: {prose(elsewhere[1])}</p>"
+    rows = [row for row in _messages.rows() if name in row["stock"]]
+    if not rows:
+        return ""
+    patch = next(filter(None, (fixes.fit(causes.Cause("break", "", why=row["why"], filename=one.filename, line=one.line, user=(one.filename, one.line, ""))) for row in rows)), None)
+    return (_patch(patch) if patch is not None else "") + f"<p class=\"soft\"><code>kintsugi breaks {name}</code> shows an example, before and after the fix</p>"
+
+
+def _compilations(rows):
+    if not rows:
+        return ""
+    told = [(esc(one["id"]), f"<code>{esc(one['name'])}</code>", esc(show.place(one["filename"] or "?", one["line"])), _number(one["graph_ops"]), _number(one["guards"]),
+             *("" if one[key] is None else format(one[key], ".3f") for key in ("seconds", "backend")), esc(one["failure"])) for one in rows]
+    head = (("id", 0), ("function", 0), ("line", 0), ("calls in the graph", 1), ("guards", 1), ("seconds", 1), ("of these, backend", 1), ("failure or restart", 0))
+    return "<h2>Compilations</h2>" + table("Compilations", head, told)
+
+
+def _number(value):
+    return "" if value is None else esc(value)
+
+
+def _log_graphs(graphs):
+    if not graphs:
+        return ""
+    return "<h2>Graphs</h2>" + "".join(f"<details><summary>{esc(one['name'])}: {show.count(one['calls'], 'call')}</summary><pre tabindex=\"0\">{esc(one['text'])}</pre></details>"
+                                       for one in graphs)
