@@ -138,9 +138,27 @@ def test_a_graph_is_told_with_the_line_of_the_user(report, tmp_path):
 def test_a_timeline_is_drawn_from_data():
     """It may hold anything, and a picture of thousands of segments takes few elements."""
     text = timeline.picture("t", "Timeline", [("call", [(i, 1, "graph", "</script><b>", "") for i in range(5000)])], 5000)
-    assert text.count("<") < 40 and text.count("</script>") == 1
+    assert text.count("<") < 48 and text.count("</script>") == 1
     data = json.loads(text.partition('json">')[2].partition("</script>")[0])
     assert len(data["rows"][0][1]) == 5000 and data["rows"][0][1][7] == [7, 1, "graph", "</script><b>", ""]
+
+
+def _call(sequence, causes, anatomy=()):
+    return timeline.of_call("f0", {"sequence": sequence, "verdict": {"compiled_us": 30.0}, "anatomy": list(anatomy), "shown": 0, "causes": causes})
+
+
+def test_a_timeline_says_what_its_colours_mean_and_what_it_does_not_show():
+    sequence = [("graph", 3, "graph 1: 2 calls"), ("break", 4, "a branch"), ("effect", 5, "print('x')"), ("graph", 6, "graph 2: 1 call")]
+    causes = [{"title": "a branch", "kind": "break", "line": 4, "price_us": 6.0, "count": 2}, {"title": "`print` runs in every call", "kind": "effect", "line": 5, "price_us": 9.0, "count": 1}]
+    kernel = {"recording": 0, "graph": 1, "us": 4.0, "parts": [{"name": "fused_sin", "us": 4.0, "extern": False, "backward": False}]}
+    text = _call(sequence, causes, [kernel])
+    rows = dict(json.loads(text.partition('json">')[2].partition("</script>")[0])["rows"])
+    assert [(kind, length, link) for _, length, kind, _, link in rows["call"] if kind != "rest"] == [
+        ("graph", 4, ""), ("break", 3, "f0c0"), ("effect", 9, "f0c1"), ("graph", 0, "")]
+    assert "1 graph of 2 ran step by step" in text
+    legend = text.partition('<ul class="legend">')[2].partition("</ul>")[0]
+    assert all(name in legend for name in ("graph break", "side effect", "guards and replay", "kernel or pass", "a break or read among them")) and "read of data" not in legend
+    assert "a break or read among them" not in _call([("graph", 3, "graph 1: 2 calls")], [], [kernel])
 
 
 def test_recompiles_are_a_diff_of_values(report):

@@ -15,10 +15,10 @@ BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
 LOOK = """<script>
 const keys = ['ArrowRight', 'ArrowRight', '+', '+', 'ArrowDown', 'Enter', '-', '0', 'End'];
 addEventListener('load', () => {
-  const opened = performance.now(), view = document.querySelector('.view'), drawn = document.querySelectorAll('.seg').length;
+  const opened = performance.now(), view = document.querySelector('.view'), drawn = document.querySelectorAll('.view .seg').length, holds = document.querySelectorAll('.view .holds').length;
   for (const key of keys) view.dispatchEvent(new KeyboardEvent('keydown', {key, bubbles: true}));
   setTimeout(() => {
-    const found = {drawn, opened, told: document.querySelector('.told').textContent, wide: document.documentElement.scrollWidth <= innerWidth, ticks: document.querySelectorAll('.tick').length};
+    const found = {drawn, opened, told: document.querySelector('.told').textContent, wide: document.documentElement.scrollWidth <= innerWidth, ticks: document.querySelectorAll('.tick').length, holds};
     document.body.insertAdjacentHTML('beforeend', '<pre id="found"></pre>');
     document.getElementById('found').textContent = 'FOUND' + JSON.stringify(found) + 'END';
   }, 500);
@@ -45,4 +45,5 @@ def test_a_model_with_many_events(tmp_path, monkeypatch, kintsugi_clean, width):
     assert "CONSOLE" not in done.stderr
     found = json.loads(html.unescape(re.search(r'<pre id="found">FOUND(.*)END</pre>', done.stdout)[1]))
     assert 10 < found["drawn"] < 800 and found["opened"] < 2000 and found["ticks"] >= 2 and found["wide"]
+    assert found["holds"] > 10  # breaks are seen, though each is too narrow
     assert re.match(r"(call|kernels), (\d+) of \2: ", found["told"]), found

@@ -54,7 +54,7 @@ def _kernels(one):
     if not rows:
         return ""
     rows.sort(key=lambda row: -row[0])
-    left = f"<p class=\"soft\">{len(rows) - 100} more</p>" if len(rows) > 100 else ""
+    left = f"<p class=\"soft\">{show.count(len(rows) - 100, 'faster kernel')} left out</p>" if len(rows) > 100 else ""
     reached = (f"Measured limits of this machine: {one.limits['gb_per_s']:.0f} GB/s for a copy of large tensors, {one.limits['gflops']:.0f} GFLOP/s for a product of matrices. "
                "More than 100% of the bandwidth: the data stays in caches." if one.limits else "")
     head = (("graph", 0), ("kernel or library call, with the sizes of what it reads and writes", 0), ("a run", 1), ("GB/s", 1), ("of the limit", 1), ("GFLOP/s", 1), ("of the limit", 1))

@@ -14,6 +14,7 @@ MOST = 20_000  # segments of a row
 
 def picture(ident, label, rows, total):
     """rows: [(title, [(start, length, kind, text, link)])] in microseconds, of `total`; each row's segments in order."""
+    rows = [(title, list(segments)) for title, segments in rows]
     data = {"total": total, "rows": [[title, [[round(start, 3), round(length, 3), kind, text, link] for start, length, kind, text, link in segments[:MOST]]]
                                      for title, segments in rows]}
     text = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")  # what stands in a script ends at no tag
@@ -21,9 +22,20 @@ def picture(ident, label, rows, total):
     buttons = "".join(f"<button type=\"button\" data-zoom=\"{factor}\" aria-label=\"{name}\">{sign}</button>" for factor, name, sign in (
         ("2", "Zoom in", "+"), ("0.5", "Zoom out", "−"), ("0", "Whole width", "1:1")))
     return (f"<div class=\"timeline\" id=\"{ident}\"><script type=\"application/json\">{text}</script><div class=\"zoom\" role=\"group\" aria-label=\"Zoom of: {esc(label)}\">"
-            f"{buttons}</div><div class=\"view\" tabindex=\"0\" role=\"application\" aria-label=\"{esc(label)}\" aria-describedby=\"{ident}k\"><div class=\"inner\" aria-hidden=\"true\">"
+            f"{buttons}</div>{_legend(rows)}<div class=\"view\" tabindex=\"0\" role=\"application\" aria-label=\"{esc(label)}\" aria-describedby=\"{ident}k\"><div class=\"inner\" aria-hidden=\"true\">"
             f"{lanes}<div class=\"ticks\"></div></div></div><p class=\"told\" role=\"status\"></p><p class=\"soft keys\" id=\"{ident}k\">Arrow keys go from segment to segment and from "
             "row to row, Enter follows a link, + and - zoom, 0 shows everything. With a mouse: the buttons, or Ctrl and the wheel.</p></div>")
+
+
+_KINDS = {"graph": "graph", "break": "graph break", "read": "read of data", "eager": "eager", "effect": "side effect", "rest": "guards and replay", "compile": "compilation",
+          "kernel": "kernel or pass", "extern": "library call or code generation"}
+
+
+def _legend(rows):
+    found = {kind for _, segments in rows for _, _, kind, _, _ in segments}
+    keys = "".join(f"<li><span class=\"seg {kind}\"></span>{name}</li>" for kind, name in _KINDS.items() if kind in found)
+    marked = "<li><span class=\"seg rest holds\"></span>several parts, a break or read among them</li>" if found & {"break", "read"} else ""
+    return f"<ul class=\"legend\">{keys}{marked}</ul>"
 
 
 def of_call(ident, one):
@@ -35,7 +47,7 @@ def of_call(ident, one):
     for row in one["anatomy"]:
         if row["recording"] == one["shown"] and row["us"]:
             launches.setdefault(row["graph"], []).append(row)
-    prices = {(cause["title"], cause["line"]): (i, cause["price_us"] / max(1, cause["count"]) if cause["price_us"] else 0.0) for i, cause in enumerate(one["causes"])}
+    prices = {(cause["title"] if cause["kind"] in show.BRIDGED else cause["kind"], cause["line"]): (i, cause["price_us"] / max(1, cause["count"]) if cause["price_us"] else 0.0) for i, cause in enumerate(one["causes"])}
     steps = one["sequence"]
     known = sum(_length(step, launches, prices)[0] for step in steps)
     each = max(0.0, compiled - known) / max(1, sum(step[0] not in show.BRIDGED for step in steps))
@@ -51,9 +63,15 @@ def of_call(ident, one):
             calls.append((at, each, "rest", "guards, replay, effects", ""))
             at += each
     rows = [("call", calls)] + ([("kernels", kernels)] if kernels else [])
-    note = ("Lengths of graphs and kernels are those of their launches, lengths of breaks and reads of data are their prices; what else the call takes is spread between them."
-            + ("" if kernels else " No kernel was profiled: graphs run step by step, or the function is not called again."))
+    note = ("Lengths of graphs and kernels are those of their launches, lengths of breaks, reads of data and side effects are their prices; what else the call takes is spread between them."
+            + ("" if kernels else " No kernel was profiled: graphs run step by step, or the function is not called again.") + (_steps(steps, launches) if kernels else ""))
     return f"<h3>Timeline of a call</h3>{picture(ident + 't', 'Timeline of a call', rows, max(at, compiled))}<p class=\"soft\">{note}</p>"
+
+
+def _steps(steps, launches):
+    graphs = [_number(text) for kind, _, text in steps if kind == "graph"]
+    left = sum(number not in launches for number in graphs)
+    return f" {show.count(left, 'graph')} of {len(graphs)} ran step by step (the table of compiled graphs says why): their time is spread with the rest." if left else ""
 
 
 def _kernels(at, rows):
@@ -72,8 +90,9 @@ def _length(step, launches, prices):
     kind, line, text = step
     if kind == "graph":
         return sum(row["us"] for row in launches.get(_number(text), ())), ""
-    if kind in show.BRIDGED and (text, line) in prices:
-        number, price = prices[text, line]
+    key = text if kind in show.BRIDGED else kind, line
+    if key in prices:
+        number, price = prices[key]
         return price, f"c{number}"
     return 0.0, ""
 
@@ -110,6 +129,8 @@ STYLE = """
 .seg.graph { background: var(--seg1); } .seg.break, .seg.read, .seg.eager { background: var(--mark); color: var(--bad); } .seg.effect { background: var(--seg3); } .seg.kernel { background: var(--plus); } .seg.extern { background: var(--seg3); } .seg.compile { background: var(--seg3); }
 .seg.rest { background: repeating-linear-gradient(45deg, var(--line), var(--line) 2px, var(--card) 2px, var(--card) 6px); color: transparent; }
 .seg.chosen { outline: 2px solid var(--fg); outline-offset: -2px; z-index: 1; } .seg.linked { cursor: pointer; text-decoration: underline; }
+.seg.holds { border-top: 3px solid var(--bad); } .legend { display: flex; flex-wrap: wrap; gap: .2rem 1rem; list-style: none; margin: 0 0 .3rem; padding: 0; font-size: .8rem; color: var(--soft); }
+.legend .seg { position: static; display: inline-block; width: 1.1rem; height: .8rem; margin-right: .35rem; padding: 0; vertical-align: -.05rem; }
 .told { min-height: 1.5em; margin: .3rem 0 0; font-size: .9rem; } .keys { font-size: .85rem; margin: 0; }
 .ticks { position: absolute; bottom: 0; left: 0; right: 0; height: 1.3rem; } .tick { position: absolute; font-size: .7rem; color: var(--soft); border-left: 1px solid var(--line); padding-left: 2px; white-space: nowrap; }
 """
@@ -148,8 +169,9 @@ for (const box of document.querySelectorAll('.timeline')) {
         }
         const best = Object.keys(times).sort((a, b) => times[b] - times[a] || RANK.indexOf(a) - RANK.indexOf(b))[0] || kind;
         const some = end > i + 1, chosen = r === row && at >= i && at < Math.max(end, i + 1) ? ' chosen' : '';
+        const holds = some && ['break', 'read', 'eager'].some(own => kinds[own]) ? ' holds' : '';
         const list = some ? Object.entries(kinds).map(([what, n]) => count(n, what)).join(', ') : words(segments[i]);
-        const one = put(lanes[r], 'seg ' + best + chosen + (link && !some ? ' linked' : ''), left, Math.max(right - left, 2), some ? '' : text, list);
+        const one = put(lanes[r], 'seg ' + best + chosen + holds + (link && !some ? ' linked' : ''), left, Math.max(right - left, 2), some ? '' : text, list);
         const mine = i;
         one.addEventListener('click', () => some ? set(4, left - view.scrollLeft) : choose(r, mine, true));
         i = some ? end : i + 1;
