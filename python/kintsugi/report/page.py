@@ -121,7 +121,16 @@ def _cause_table(number, one):
         price, share, how = _price(cause)
         rows.append((price, share, how, f"<a href=\"#f{number}c{i}\">{prose(cause.title)}</a>", esc(show.place(*cause.user[:2])), cause.count))
     head = (("price", 1), ("of the call", 1), ("how", 0), ("cause", 0), ("line", 0), ("times", 1))
-    return table(f"Causes of {one.name}", head, rows, "By what they cost in a call")
+    return table(f"Causes of {one.name}", head, rows, "By what they cost in a call" + _together(one))
+
+
+def _together(one):
+    """Causes may only pay together: a graph that ends at one of them ends at its neighbour, too."""
+    prices = [cause.price_us for cause in one.causes if cause.kind in show.BRIDGED and cause.price_us is not None]
+    if len(prices) < 2 or not one.verdict.without_breaks or not one.verdict.compiled:
+        return ""
+    saved = max(0.0, one.verdict.compiled - one.verdict.without_breaks) * 1e6
+    return f", each by itself; without all {show.bridged(one)} it takes {show.us(saved)} less" if abs(saved - sum(prices)) > 0.2 * max(saved, sum(prices)) else ""
 
 
 def _cause(ident, cause):
