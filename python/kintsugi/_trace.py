@@ -36,6 +36,13 @@ def _artifact(name, payload, encoding="string"):
     _write("artifact", {"name": name, "encoding": encoding}, payload)
 
 
+def _write_span(name, event, ns, lane):
+    """A row of tlparse's picture of what compiling took (chromium_events.json, for Perfetto). An event is written when what it tells of has ended."""
+    if event.get("time_ns"):
+        span = {"name": name, "ph": "X", "cat": "kintsugi", "ts": (event["time_ns"] - ns) / 1e3, "dur": ns / 1e3, "pid": 0, "tid": lane, "args": {"function": event["name"]}}
+        _write("chromium_event", {}, json.dumps(span))
+
+
 def _write_start(stack):
     from torch._logging import structured
 
@@ -60,6 +67,7 @@ def write_recording(event, dump, graphs, breaks, ids, outer):
             if dump["facts"]:
                 _write("dynamo_cpp_guards_str", {}, _messages.guard_tree(dump))
             _write("compilation_metrics", _metrics(event, dump))
+            _write_span(f"record {event['name']}", event, event.get("record_ns", 0), 0)
 
 
 def write_eager(event, ids, outer, refusal=None):
@@ -117,6 +125,8 @@ def write_graph(event, ids, graph, version, place, note=""):
                                                {"graphs": [graph], "breaks": [], "facts": []})
                | {"entire_frame_compile_time_s": seconds["compile"], "backend_compile_time_s": seconds["compile"], "inductor_compile_time_s": seconds["compile"] - seconds["capture"],
                   "code_gen_time_s": seconds["llvm"]})
+        if event.get("event") == "lower":  # one of a call; others are made when the program ends
+            _write_span(f"compile graph {event['graph']} of {event['name']}", event, event.get("compile_ns") or 0, 1)
 
 
 def write_missing(event, ids, graph, reason):

@@ -1,5 +1,6 @@
 """TORCH_TRACE: what PyTorch's tlparse needs of each recording and of each compiled graph."""
 
+import itertools
 import json
 import os
 import re
@@ -8,6 +9,7 @@ import subprocess
 import sys
 
 import diagnosed as programs
+import pytest
 
 FAILING = "import torch\n\n\n@torch.compile(fullgraph=True)\ndef f(x):\n    if x.sum() > 0:\n        x = x * 2\n    return x\n\n\nf(torch.ones(3))\n"
 
@@ -26,6 +28,16 @@ def _trace(tmp_path, text, **environment):
     return log, records, done
 
 
+def _payloads(log, name):
+    """What follows the records of that name: JSON."""
+    found, lines = [], log.read_text().splitlines()
+    for at, line in enumerate(lines):
+        if f'{{"{name}": ' in line:
+            rest = itertools.takewhile(lambda line: line.startswith("\t"), lines[at + 1:])
+            found.append(json.loads("\n".join(line[1:] for line in rest)))
+    return found
+
+
 def _of(records, ids, name):
     frame, compile_id, attempt = ids
     return [record[name] for record in records if name in record and
@@ -41,7 +53,12 @@ def test_each_graph_has_an_id_with_its_times(tmp_path):
         assert metrics["co_name"] == f"decide, graph {graph}" and metrics["backend_compile_time_s"] > 0 and metrics["graph_op_count"] >= 1
         assert len(_of(records, (0, 0, graph), "aot_inference_graph")) == len(_of(records, (0, 0, graph), "inductor_output_code")) == 1
         assert _of(records, (0, 0, graph), "dynamo_start")[0]["stack"][-1]["line"] in (5, 6, 9)
+    spans = _payloads(log, "chromium_event")
+    assert [span["name"] for span in spans] == ["record decide", "compile graph 1 of decide"] and all(span["ph"] == "X" and span["ts"] > 0 and span["dur"] > 0 for span in spans)
+    assert spans[1]["dur"] == pytest.approx(metrics["backend_compile_time_s"] * 1e6) and spans[0]["ts"] + spans[0]["dur"] <= spans[1]["ts"]
     _rendered(tmp_path, log, "-_0_0_1/aot_inference_graph", "Data-dependent branching")
+    picture = tmp_path / "out" / "chromium_events.json"
+    assert not picture.exists() or [span["name"] for span in json.loads(picture.read_text())] == [span["name"] for span in spans]
 
 
 def test_the_code_of_each_part_is_written_once(tmp_path):
