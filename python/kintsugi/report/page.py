@@ -19,7 +19,7 @@ h1 { font-size: 1.5rem; } h1 code, h2 code { font-size: inherit; } h2 { font-siz
 a { color: var(--bar); } .soft { color: var(--soft); } .bad { color: var(--bad); } .good { color: var(--good); }
 .verdict { font-size: 1.15rem; font-weight: 600; }
 pre, code { font: 13px/1.5 ui-monospace, monospace; } pre { background: var(--card); border: 1px solid var(--line); border-radius: 6px; padding: .6rem .8rem; overflow-x: auto; margin: .5rem 0; }
-.cause { border: 1px solid var(--line); border-radius: 8px; padding: .2rem 1rem .8rem; margin: 1rem 0; }
+.cause { content-visibility: auto; contain-intrinsic-size: auto 24rem; border: 1px solid var(--line); border-radius: 8px; padding: .2rem 1rem .8rem; margin: 1rem 0; }
 .scroll { overflow-x: auto; } table { border-collapse: collapse; width: 100%; font-size: .92rem; } caption { text-align: left; color: var(--soft); padding-bottom: .3rem; }
 th, td { text-align: left; padding: .3rem .6rem .3rem 0; border-bottom: 1px solid var(--line); vertical-align: top; } td.n, th.n { text-align: right; white-space: nowrap; }
 td.w { min-width: 12rem; } p code, li code { overflow-wrap: anywhere; }
