@@ -429,3 +429,27 @@ def test_reads_of_data_are_drawn_with_their_prices(report):
     data = json.JSONDecoder().raw_decode(text[text.index('{"total"'):])[0]
     drawn = [segment for segment in data["rows"][0][1] if segment[2] == "read"]
     assert len(drawn) == 2 and all(length > 0 and "waits for the data" in told and link for _, length, _, told, link in drawn)
+
+
+BOTH_WAYS = """import torch
+
+
+@torch.compile
+def f(x):
+    print("a", end="")
+    if x.sum() > 0:
+        x = x * 2
+    for _ in range(2):
+        print("c", end="")
+    return x + 1
+
+
+for i in range(8):
+    f(torch.ones(3) * (-1) ** i)
+"""
+
+
+def test_side_effects_are_those_of_one_call(report):
+    """What stands behind a decision is in the recording once for each side."""
+    _, text, _ = report("script.py", BOTH_WAYS, "--no-measure")
+    assert "3 side effects in a call" in text and "script.py:10, 2 times" in text

@@ -78,7 +78,7 @@ def diagnose(observed, *, measure=True, repeat=False, progress=lambda text: None
     filename, line = observed.place()
     return Diagnosis(observed.name, filename, line, len(entries), sum(len(dump["graphs"]) for dump in dumps), sum(len(dump["breaks"]) for dump in dumps),
                      sum(len(graph["nodes"]) for dump in dumps for graph in dump["graphs"]), stats["calls"], found, verdict,
-                     [effect for dump in dumps for effect in dump["effects"]], _kernels.rows(engine, compiled), _digest(dumps, stats, observed),
+                     _causes.effects_of_call(dumps), _kernels.rows(engine, compiled), _digest(dumps, stats, observed),
                      _sequence(dumps[shown]) if dumps else [], parts, limits, anatomy.guards(dumps), [dump["record_ns"] / 1e6 for dump in dumps],
                      sum(len(program.reads(dump)) for dump in dumps), shown)
 

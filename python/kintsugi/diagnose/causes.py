@@ -96,7 +96,7 @@ _RUNS, _RUN = " runs in every call", " run in every call"
 def of_effects(dump):
     """Calls that are repeated in every call because of what they do, one for each line."""
     found = {}
-    for entry in dump["effects"]:
+    for entry in effects_of_call([dump]):
         name = (entry["text"].partition(" = ")[2] or entry["text"]).partition("(")[0]
         slot = _SLOT.match(name)
         name = f"{slot['owner']}.{slot['name']}" if slot else name
@@ -110,6 +110,19 @@ def of_effects(dump):
         if f"`{name}`" not in cause.title:
             cause.title = f"{cause.title.removesuffix(_RUNS).removesuffix(_RUN)}, `{name}`{_RUN}"
     return list(found.values())
+
+
+def effects_of_call(dumps):
+    """Side effects, each as often as one call has it: ways through a recording that have it, too, and further recordings, are those of other calls."""
+    found = {}
+    for dump in dumps:
+        for way in paths.of(dump):
+            mine = {}
+            for entry in dump["effects"]:
+                if entry["step"] in way:
+                    mine.setdefault((entry["filename"], entry["line"], entry["kind"], entry["text"].partition("(")[0]), []).append(entry)
+            found |= {key: entries for key, entries in mine.items() if len(entries) > len(found.get(key, ()))}
+    return [entry for entries in found.values() for entry in entries]
 
 
 def of_reads(dump):

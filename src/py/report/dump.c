@@ -214,6 +214,7 @@ describe_effect(dumper *d, uint32_t index)
     if (dump_set(entry, "text", dump_step_words(d, s)) < 0
         || dump_set(entry, "kind", PyUnicode_FromString(kin_step_name((kin_step_kind)s->kind))) < 0
         || dump_set(entry, "user_stack", dump_user_stack(d, s->snap)) < 0
+        || dump_set(entry, "step", PyLong_FromUnsignedLong(index)) < 0
         || dump_set_place(entry, dump_snap_place(d, s->snap)) < 0)
         Py_CLEAR(entry);
     return entry;
