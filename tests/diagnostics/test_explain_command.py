@@ -86,6 +86,13 @@ def test_a_function_with_its_inputs(explain):
     assert out.out.count("decided") == 3
 
 
+def test_a_function_that_is_called_while_its_module_is_imported(explain):
+    """It is recorded anew, with the arguments that were asked for."""
+    text = "import torch\n\n\n@torch.compile\ndef f(x):\n    return x.sin() * 2 if x.sum() > 0 else x\n\n\nexample = torch.ones(3)\nfor _ in range(3):\n    f(example)\n"
+    status, (found,), out = explain(text, "--seconds", "0.01", "--inputs", "example", target="script.py:f")
+    assert status == 0 and found["recordings"] == 1 and found["verdict"]["compiled_us"] > 0 and "no call was recorded" not in out.out
+
+
 @pytest.mark.parametrize("target, text", [
     ("nothing.py", "no such script"), ("script.py:missing", "has no 'missing'"), ("no.such.module:f", "no module named"),
     ("script", "expected a script")])
