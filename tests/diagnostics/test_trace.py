@@ -122,6 +122,13 @@ def test_graphs_that_ran_once_have_code_too(tmp_path):
     assert "is no operator of PyTorch's" in log.read_text()
 
 
+def test_a_graph_that_reads_a_number_has_code_when_the_program_ends(tmp_path):
+    text = "import torch\n\n\n@torch.compile\ndef f(x):\n    return torch.softmax(x * float(x.mean()), -1) * 2\n\n\nf(torch.ones(4, 7))\n"
+    _, records, done = _trace(tmp_path, text)
+    assert done.returncode == 0, done.stderr
+    assert len(_of(records, (0, 0, 1), "inductor_output_code")) == 1 and not _of(records, (0, 0, 1), "artifact")
+
+
 def test_code_for_varying_sizes_is_there_when_the_program_ends(tmp_path):
     text = "import torch\n\n\n@torch.compile\ndef f(x):\n    return (torch.softmax(x, -1) * 2).sum(0)\n\n\nfor n in (3, 4, 5, 6):\n    f(torch.ones(n, 7))\n"
     _, records, done = _trace(tmp_path, text, KINTSUGI_CACHE_DIR=str(tmp_path / "cache"))
