@@ -191,6 +191,12 @@ def models(pair, timeout):
 
 CORPUS, KERNELS = "tests/corpus/test_corpus.py", {"KINTSUGI_KERNELS": "1"}
 MODELS = ["mlp", "lstm_cell_loop", "cnn", "breaks"]  # those that need torch alone
+ITERATORS = ["test_lazy_iterables", "test_sizes_in_iterators", "test_generators_over_sizes", "test_unpacking"]
+BACKENDS = ["test_backends", "test_backend_calls", "test_graphs_for_backends", "test_graphs_of_programs", "test_pieces_of_graphs"]
+
+
+def files(names):
+    return [f"tests/py/{name}.py" for name in names]
 
 
 def parts(share):
@@ -204,10 +210,16 @@ def parts(share):
         ("rules", pytest_part("tests/rules")),
         ("oracle", pytest_part("tests/oracle", KIN_SHARD=turn, KIN_ORACLE_CHANGES="10", KIN_ORACLE_FUZZ="5", KIN_ORACLE_MODELS="mlp")),
         ("random programs", programs_part("tests/diff/fuzz_programs.py", fuzz)),
+        ("random programs around iterators", programs_part("tests/diff/fuzz_iterators.py", fuzz)),
+        ("random programs over sizes", programs_part("tests/diff/fuzz_programs.py", max(10, fuzz // 3), "--sizes")),
+        ("iterators", pytest_part(*files(ITERATORS))),
+        ("custom backends", pytest_part(*files(BACKENDS))),
         ("seeds", pytest_part("tests/seeds/test_seeds.py")),
         ("models", models),
         ("generators, exceptions, hostile versions", pytest_part("tests/py/test_record_generators.py", "tests/py/test_record_exceptions.py",
                                                                  "tests/py/test_language_versions.py", "tests/py/test_hostile_versions.py")),
+        ("diagnostics", pytest_part("tests/diagnostics", KIN_SHARD=turn)),
+        ("accuracy of kernels", with_kernels(pytest_part("tests/kernels/test_accuracy.py"))),
         ("training", with_kernels(pytest_part("tests/training", KIN_SHARD=turn))),
         ("corpus with kernels", with_kernels(pytest_part(CORPUS, "--engine=kintsugi_kernels", "-k", "behaves_as_eager", KIN_SHARD=turn, **KERNELS))),
         ("random tensor programs", with_kernels(programs_part("tests/kernels/fuzz_tensors.py", fuzz, **KERNELS))),

@@ -10,7 +10,7 @@ import pytest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools"))
 import test_matrix as matrix  # noqa: E402
 
-KERNEL_PARTS = ["training", "corpus with kernels", "random tensor programs", "random programs that train, with kernels"]
+KERNEL_PARTS = ["accuracy of kernels", "training", "corpus with kernels", "random tensor programs", "random programs that train, with kernels"]
 
 
 class Doctor(matrix.Pair):
