@@ -1,5 +1,7 @@
 """A few programs of fuzz_iterators.py (KIN_FUZZ_ITERATORS: how many), most of them replayed."""
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -25,3 +27,10 @@ def test_programs():
     failures = [f for f in failures if f is not None]
     assert not failures, "\n".join(failures)
     assert replays >= 2 * COUNT
+
+
+def test_programs_with_freed_memory_overwritten():
+    """What is looked at after it is gone does not go by unseen."""
+    command = [sys.executable, fuzz.__file__, "--seed", "4040", "--count", "20"]
+    done = subprocess.run(command, env=os.environ | {"PYTHONMALLOC": "debug"}, capture_output=True, text=True, timeout=500, check=False)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]

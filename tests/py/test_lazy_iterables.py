@@ -113,3 +113,62 @@ def test_containers_of_own_classes():
                 assert plain(made[0]) == plain(made[1])
         for name in ("__getitem__", "__len__"):
             delattr(Later, name)
+
+
+LET_GO = """
+import itertools
+import torch, kintsugi
+
+
+def quiet(n):
+    for i in range(n):
+        yield i
+
+
+def unasked():
+    # from here on next() is a step of its own
+    return itertools.chain.from_iterable([map(lambda v: v + 1, iter([1])), filter(None, itertools.islice(map(lambda p: p[0], enumerate(iter([3]))), 9))])
+
+
+def longest(x):
+    out, other = [], unasked()
+    it = iter(map(lambda p: p[0] + p[1], itertools.zip_longest(iter([0, 1, 2]), quiet(4), fillvalue=4)))
+    out.append(sum(itertools.islice(it, 5)))
+    out.append(any(map(lambda v: v < 1, itertools.islice(other, 4))))
+    out.append(next(it, None))
+    return x, out, [it]
+
+
+def folded(x):
+    out, other = [], unasked()
+    it = iter(map(lambda s: s * 2, itertools.accumulate(quiet(2), lambda a, b: a + b, initial=x.sum())))
+    out.append(list(itertools.islice(it, 5)))
+    out.append(any(map(lambda v: v < 1, itertools.islice(other, 4))))
+    out.append(next(it, None))
+    return x, out, [it]
+
+
+def tested(x):
+    out = []
+    for i in itertools.takewhile(lambda v: v < 3, itertools.repeat(0)):
+        x = x * 2 + i
+        if x.sum() > 40:
+            break
+        out.append(i)
+    return x, out
+
+
+for program in (longest, folded, tested):
+    compiled = kintsugi.compile(program)
+    for _ in range(4):
+        expected, got = program(torch.ones(2)), compiled(torch.ones(2))
+        assert str(expected[:2]) == str(got[:2]), (program, expected, got)
+    print(program.__name__)
+"""
+
+
+def test_what_is_let_go_of():
+    """zip_longest lets go of a source that has no more, accumulate of the value it started with, a condition of the tensor it tested: none of them is looked at
+    afterwards."""
+    done = subprocess.run([sys.executable, "-c", LET_GO], env=os.environ | {"PYTHONMALLOC": "debug"}, capture_output=True, text=True, timeout=500, check=False)
+    assert (done.returncode, done.stdout.split()) == (0, ["longest", "folded", "tested"]), done.stderr[-1500:]

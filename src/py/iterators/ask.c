@@ -298,21 +298,21 @@ go_on_pairwise(rec *r, rec_consumer *c, rec_ask *a)
     give(c, rec_build_tuple(r, a->items, 2, NULL));
 }
 
-/* Sources that have no more are not asked again: `pos` has a bit for each. */
+/* Sources that have no more are let go of. */
 static void
 go_on_longest(rec *r, rec_consumer *c, rec_ask *a)
 {
     rec_virtual *f = VIRTUAL(r, a->whom);
     uint32_t n = f->n - LAZY_SOURCES - 1, all = (UINT32_C(1) << n) - 1;
     if (c->said == SAID_END)
-        f->pos |= UINT32_C(1) << a->n;
-    if (f->pos == all) {
+        f->let_go |= UINT32_C(1) << a->n;
+    if (f->let_go == all) {
         stop(c);
         return;
     }
     if (c->said != SAID_NOTHING)
         a->items[a->n++] = c->said == SAID_END ? f->items[f->n - 1] : c->answer;
-    while (a->n < n && f->pos >> a->n & 1)
+    while (a->n < n && f->let_go >> a->n & 1)
         a->items[a->n++] = f->items[f->n - 1];
     if (a->n == n)
         give(c, rec_build_tuple(r, a->items, n, NULL));
@@ -333,6 +333,8 @@ go_on_accumulate(rec *r, rec_consumer *c, rec_ask *a)
         return;
     }
     kin_vid total = start ? f->items[f->n - 1] : first ? a->items[0] : take(c);
+    if (start)
+        f->let_go = 1 << 1; /* the start, from now on the total of this moment */
     f->pos = 1;
     if (!rec_virtual_push(f, total))
         r->status = KIN_NOMEM;

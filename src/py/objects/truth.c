@@ -217,7 +217,7 @@ finish_check(rec *r, rec_frame *f, bool outcome)
     uint32_t step = f->await_step;
     r->t->steps.at[step].imm = outcome ? KIN_CHECK_TRUE : KIN_CHECK_FALSE;
     kin_vid vid = r->t->vids.at[r->t->steps.at[step].args];
-    bool data = kin_is_tensor(O(r, vid)) || rec_data_of(r, vid) != REC_NO_DATA;
+    bool data = f->await_tensor || rec_data_of(r, vid) != REC_NO_DATA;
     if (!is_safety_check(r, f, vid) || !data || r->t->steps.at[step].flags & KIN_STEP_BREAK)
         return;
     if (passes(r, f, vid, outcome) && rec_data_of(r, vid) != REC_DATA_OUTSIDE)
@@ -270,6 +270,7 @@ ask(rec *r, rec_frame *f, kin_vid v)
     if (quiet && VIRTUAL(r, v) == NULL && !r->info.at[v].graph)
         rec_need_type(r, v);
     kin_vid answer = quiet ? 0 : rec_step_out(r, KIN_STEP_TRUTH, KIN_STEP_OPAQUE, &v, 1);
+    f->await_tensor = tensor;
     r->asserts = is_safety_check(r, f, v);
     uint32_t s = quiet ? rec_check(r, KIN_CHECK_TRUE, v, NULL, 0) : r->t->vals.at[answer].step;
     if (tensor && !r->asserts) /* that one may pass, which is known afterwards */

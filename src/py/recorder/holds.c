@@ -53,7 +53,10 @@ has_let_go(const rec_virtual *f, uint32_t i)
         return i < f->pos && f->endless != CYCLES;
     if (f->kind != VIRTUAL_LAZY || i < LAZY_SOURCES)
         return false;
-    return i < f->made_of ? i < LAZY_SOURCES + f->gone : i + 1 < f->n || f->pos == 0 || f->gone != 0;
+    uint32_t at = i - LAZY_SOURCES;
+    if (i < f->made_of)
+        return at < f->gone || (at < 32 && f->let_go >> at & 1);
+    return i + 1 < f->n || f->pos == 0 || f->gone != 0;
 }
 
 bool

@@ -50,6 +50,7 @@ typedef struct {
     uint8_t over;     /* VIRTUAL_ITER without `of`: kinds of containers that it goes over and that can change (REC_OVER_...) */
     uint32_t period;
     uint32_t gone;    /* VIRTUAL_LAZY: how many of its sources it has let go of */
+    uint32_t let_go;  /* VIRTUAL_LAZY: a bit for each other operand that it has let go of, the lowest for its first source */
     uint32_t made_of; /* VIRTUAL_LAZY: how many items it was made with; of others it keeps the last one, if any: while `pos` is not 0 */
     uint32_t n, cap, pos;
     kin_vid *items;
@@ -121,6 +122,7 @@ typedef struct rec_frame {
     int await_slot;          /* stack index of the awaited value */
     kin_vid await_vid;
     uint32_t await_step;
+    bool await_tensor;       /* of a test: what is tested is a tensor; when its outcome is known it may be gone */
     uint32_t steps0;         /* trace.steps.len when the instruction began */
     uint32_t snap;           /* snapshot before the instruction, 0 = not made yet */
     bool started;            /* cells and free variables are in the symbolic frame */

@@ -19,7 +19,7 @@
 
 typedef struct {
     rec_virtual *virtual;
-    uint32_t pos, n, gone;
+    uint32_t pos, n, gone, let_go;
     bool known, escaped;
 } saved_virtual;
 
@@ -76,7 +76,7 @@ save_virtual(rec *r, rec_region *g)
     for (uint32_t i = 0; i < g->nvals; i++) {
         rec_virtual *f = r->info.at[i].virtual;
         if (f != NULL)
-            g->virtual[i] = (saved_virtual){f, f->pos, f->n, f->gone, f->known, f->escaped};
+            g->virtual[i] = (saved_virtual){f, f->pos, f->n, f->gone, f->let_go, f->known, f->escaped};
     }
 }
 
@@ -157,6 +157,7 @@ restore_virtual(rec *r, rec_region *g)
         s->virtual->n = s->known && s->n <= s->virtual->n ? s->n : s->virtual->n;
         s->virtual->pos = s->pos;
         s->virtual->gone = s->gone;
+        s->virtual->let_go = s->let_go;
         s->virtual->escaped = s->escaped;
     }
     for (uint32_t i = g->nvals; i < r->info.len; i++)
