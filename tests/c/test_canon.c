@@ -279,6 +279,31 @@ test_guarded(void)
     }
 }
 
+/* A with statement has an instruction of its own up to 3.13, and calls what it has looked up from 3.14 on. */
+static void
+test_enters_block(void)
+{
+    program p = unreachable(KIN_PY313);
+    uint32_t at = p.n;
+    put(&p, KIN_OP_BEFORE_WITH, 0);
+    put(&p, KIN_OP_CALL, 0);
+    kin_code c = decoded(&p);
+    CHECK(kin_code_enters_block(&c, at));
+    CHECK(!kin_code_enters_block(&c, at + 2));
+    kin_code_deinit(&c);
+    for (uint8_t exit = 0; exit < 2; exit++) {
+        p = unreachable(KIN_PY314);
+        at = p.n;
+        put(&p, KIN_OP_LOAD_SPECIAL, exit);
+        put(&p, KIN_OP_CALL, 0);
+        c = decoded(&p);
+        CHECK(!kin_code_enters_block(&c, at));
+        CHECK_EQ(kin_code_enters_block(&c, at + 2), exit == 0);
+        CHECK(!kin_code_enters_block(&c, 0));
+        kin_code_deinit(&c);
+    }
+}
+
 static void
 test_jumps(void)
 {
@@ -315,6 +340,7 @@ main(void)
     test_operators();
     test_special_methods();
     test_guarded();
+    test_enters_block();
     test_jumps();
     return check_report("canon");
 }

@@ -1,4 +1,5 @@
 """Interpreters and builds of PyTorch that Kintsugi does not know: a sentence says so, results are eager's, the program ends as it would."""
+import inspect
 import os
 import pathlib
 import subprocess
@@ -7,6 +8,8 @@ import sysconfig
 import textwrap
 
 import pytest
+import torch
+import torch.utils.checkpoint
 
 PROGRAM = """
 import torch, kintsugi
@@ -205,6 +208,8 @@ def test_warnings_as_errors(environ):
 
 def test_a_torch_that_does_not_tell_of_hooks_checkpoints_itself():
     """torch 2.6 does not say whether saved tensors have hooks: its own checkpoint runs, and no program sees what is lacking."""
+    if "_top_saved_tensors_default_hooks" in inspect.getsource(torch.utils.checkpoint):
+        pytest.skip("the checkpoint of this torch asks for the hooks itself (2.14)")
     program = """
 import torch
 del torch._C._autograd._top_saved_tensors_default_hooks
@@ -224,7 +229,7 @@ for i in range(12):
         grads.append(lin.weight.grad.clone())
     torch.testing.assert_close(*grads)
 """
-    if not hasattr(__import__("torch")._C._autograd, "_top_saved_tensors_default_hooks"):
+    if not hasattr(torch._C._autograd, "_top_saved_tensors_default_hooks"):
         program = program.replace("del torch._C._autograd._top_saved_tensors_default_hooks", "")
     child = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300, env={**os.environ, "KINTSUGI_KERNELS": "1"})
     assert child.returncode == 0, child.stderr

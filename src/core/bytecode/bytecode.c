@@ -255,6 +255,18 @@ kin_code_is_guarded(const kin_code *c, uint32_t offset)
     return h != NULL;
 }
 
+bool
+kin_code_enters_block(const kin_code *c, uint32_t offset)
+{
+    enum { ENTER = 0 }; /* what KIN_DO_LOAD_SPECIAL calls __enter__ */
+    const kin_instr *in = kin_code_at(c, offset);
+    kin_canon op = in != NULL ? kin_instr_main(in).op : KIN_DO__COUNT;
+    if (op != KIN_DO_CALL || in->offset == 0)
+        return op == KIN_DO_ENTER_WITH;
+    kin_action before = kin_instr_main(kin_code_at(c, in->offset - 2));
+    return before.op == KIN_DO_LOAD_SPECIAL && before.arg == ENTER;
+}
+
 /* ---- the whole code --------------------------------------------------------------------------------------- */
 
 static kin_status

@@ -60,4 +60,7 @@ kin_status kin_frame_trace_opcodes(PyThreadState *ts, kin_frame *f) KIN_MUST_CHE
 struct _PyInterpreterFrame *kin_frame_raw(kin_frame *f);
 PyObject *kin_frame_func(kin_frame *f); /* borrowed */
 
+/* The references to obj, with those of the innermost frame's stack: from 3.14 on the stack borrows what local variables hold, without counting it. */
+Py_ssize_t kin_reference_count(PyObject *obj);
+
 #endif

@@ -420,6 +420,21 @@ kin_frame_raw(kin_frame *frame)
     return &frame->f;
 }
 
+Py_ssize_t
+kin_reference_count(PyObject *obj)
+{
+    Py_ssize_t n = Py_REFCNT(obj);
+#if PY_VERSION_HEX >= 0x030E0000
+    _PyInterpreterFrame *f = *layout_current(PyThreadState_Get());
+    bool of_code = f != NULL && (f->owner == FRAME_OWNED_BY_THREAD || f->owner == FRAME_OWNED_BY_GENERATOR);
+    for (int i = of_code ? layout_code(f)->co_nlocalsplus : 0; of_code && i < layout_top(f); i++) {
+        _PyStackRef ref = f->localsplus[i];
+        n += !PyStackRef_IsTaggedInt(ref) && (ref.bits & Py_TAG_REFCNT) && layout_value(f, i) == obj;
+    }
+#endif
+    return n;
+}
+
 PyObject *
 kin_frame_func(kin_frame *frame)
 {

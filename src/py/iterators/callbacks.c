@@ -2,6 +2,7 @@
  * must be a function that can be inlined; how often, in which order and with which arguments it is called then follows. The calls form a region
  * (region.c): nothing of them can be observed before the end, and an exit leaves before the whole C call.
  */
+#include "py/compat/frame.h"
 #include "py/compat/heap.h"
 #include "py/compat/imports.h"
 #include "py/iterators/consume.h"
@@ -20,7 +21,7 @@ rec_known_elements(rec *r, kin_vid vid, kin_vid **items, uint32_t *n)
     *items = NULL;
     if (obj == NULL && f != NULL && (f->kind == VIRTUAL_TUPLE || (f->kind == VIRTUAL_ITER && f->given))) /* rows of a tensor, the source of a map object */
         return rec_items_of(r, vid, items, n);
-    if (obj == NULL || (f != NULL && f->kind == VIRTUAL_ITER && Py_REFCNT(obj) != 1))
+    if (obj == NULL || (f != NULL && f->kind == VIRTUAL_ITER && kin_reference_count(obj) != 1))
         return false;
     return kin_is_tensor(obj) ? rec_items_of(r, vid, items, n) : rec_iterated(r, &vid, items, n);
 }

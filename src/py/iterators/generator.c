@@ -249,7 +249,8 @@ static bool
 enters_block(const rec_frame *f)
 {
     static PyObject *code;
-    return f != NULL && f->back != NULL && f->back->op == KIN_DO_ENTER_WITH && kin_import_once(&code, "contextlib", "_GeneratorContextManager.__enter__.__code__") == (PyObject *)f->code;
+    return f != NULL && f->back != NULL && kin_code_enters_block(f->back->kc, f->back->offset) &&
+           kin_import_once(&code, "contextlib", "_GeneratorContextManager.__enter__.__code__") == (PyObject *)f->code;
 }
 
 void

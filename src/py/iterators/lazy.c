@@ -1,6 +1,7 @@
 /* map, filter, zip, islice ... objects over what the recording knows: how they are made, and those with a function over known items that a consumer
  * exhausts at once (consume.c). An object that is also held elsewhere is then consumed as a whole (USE_UP). All others are asked item by item (ask.c).
  */
+#include "py/compat/frame.h"
 #include "py/compat/heap.h"
 #include "py/compat/imports.h"
 #include "py/iterators/consume.h"
@@ -178,7 +179,7 @@ has_to_be_asked(rec *r, kin_vid vid)
     if (f == NULL)
         return false;
     if (f->kind == VIRTUAL_ITER)
-        return f->endless != ENDS || (!f->given && O(r, vid) != NULL && Py_REFCNT(O(r, vid)) != 1);
+        return f->endless != ENDS || (!f->given && O(r, vid) != NULL && kin_reference_count(O(r, vid)) != 1);
     return f->kind == VIRTUAL_GENERATOR || f->kind == VIRTUAL_LAZY;
 }
 
@@ -374,7 +375,7 @@ lazy_class(rec *r, kin_vid lazy)
     PyTypeObject *tp = r->info.at[lazy].type;
     bool is_lazy = tp == &PyMap_Type || tp == &PyFilter_Type || (tp != NULL && tp == starmap_class());
     if (tp != NULL && tp == accumulate_class()) /* of one that has a name nobody could tell how far it got */
-        is_lazy = Py_REFCNT(O(r, lazy)) == 1 && f->pos == 0;
+        is_lazy = kin_reference_count(O(r, lazy)) == 1 && f->pos == 0;
     return is_lazy && (rec_find_callback(r, f->items[LAZY_CALLBACK], &func, &self) || applies(r, (PyObject *)tp, f->items[LAZY_CALLBACK]))
                ? tp
                : NULL;
@@ -384,7 +385,7 @@ lazy_class(rec *r, kin_vid lazy)
 static bool
 is_shared(rec *r, kin_vid lazy)
 {
-    return Py_REFCNT(O(r, lazy)) > 1;
+    return kin_reference_count(O(r, lazy)) > 1;
 }
 
 /* All that a map or filter object gives has been taken. */

@@ -21,9 +21,10 @@ rec_tell_profiler(rec *r, PyObject *function, const kin_vid *args, uint32_t n)
     return true;
 }
 
-/* The end of `with torch.profiler.record_function(name)`; calls of the graph may run behind it. */
+/* The end of `with torch.profiler.record_function(name)`, and where a call enters it, its beginning; calls of the graph may run behind it. */
 bool
 rec_call_profiler_range(rec *r, const rec_args *a)
 {
-    return a->nkw == 0 && a->npos == 4 && rec_tell_profiler(r, O(r, a->callee), a->args, a->npos) && rec_model_value(r, a, rec_const(r, Py_None));
+    return a->nkw == 0 && (a->npos == 1 || a->npos == 4) && rec_tell_profiler(r, O(r, a->callee), a->args, a->npos) &&
+           rec_model_value(r, a, a->npos == 1 ? a->args[0] : rec_const(r, Py_None));
 }

@@ -355,8 +355,8 @@ compares_to_bool(PyObject *obj)
 }
 
 /* The tensor that the comparison of a condition gives is on nobody's stack: here it is computed once more, so that it is known what it
- * looks like. */
-static void
+ * looks like. A new reference, which keeps it while it is looked at. */
+static PyObject *
 give_example(rec *r, kin_vid out, int op)
 {
     PyObject *example = PyObject_RichCompare(rec_stack_obj(r, 1), rec_stack_obj(r, 0), op);
@@ -364,7 +364,7 @@ give_example(rec *r, kin_vid out, int op)
         PyErr_Clear();
     else
         rec_set_obj(r, out, example);
-    Py_XDECREF(example);
+    return example;
 }
 
 /* Code of the program compares (a mode, a class of tensors), which is to happen once, or no tensors are compared: the step does all that the instruction does. */
@@ -399,9 +399,10 @@ rec_op_compare(rec *r)
         return;
     }
     f->await = AWAIT_NONE;
-    give_example(r, f->await_vid, op);
-    if (O(r, f->await_vid) == NULL)
+    PyObject *example = give_example(r, f->await_vid, op);
+    if (example == NULL)
         rec_stop(r, "the comparison of a condition raises");
     else
         rec_op_truth(r);
+    Py_XDECREF(example);
 }

@@ -2,6 +2,7 @@
  * them.
  */
 #include "py/aten/modes.h"
+#include "py/compat/frame.h"
 #include "py/compat/heap.h"
 #include "py/compat/kinds.h"
 #include "py/recorder/rec.h"
@@ -239,7 +240,7 @@ rec_items_of(rec *r, kin_vid vid, kin_vid **items, uint32_t *n)
         case VIRTUAL_ATTRS:
             return dict_items(r, vid, 'k', items, n);
         case VIRTUAL_ITER: /* the caller exhausts it, so nothing may observe afterwards how far it got */
-            return f->endless == ENDS && (f->given || (obj != NULL && Py_REFCNT(obj) == 1)) &&
+            return f->endless == ENDS && (f->given || (obj != NULL && kin_reference_count(obj) == 1)) &&
                    copy_items(f->items, f->n, 1, f->pos, items, n);
         case VIRTUAL_DICT:
             return copy_items(f->items, f->n, 2, 0, items, n);
