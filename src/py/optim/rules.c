@@ -120,6 +120,21 @@ adam_writes(const optim_group *g)
     return g->decoupled && g->decay != 0 ? 2 : 1;
 }
 
+/* -- AdamW before torch 2.7, which is no Adam ------------------------------------------------------------------------------ */
+
+static bool
+read_adamw(optim_group *g)
+{
+    return read_adam(g) && (g->decoupled = true);
+}
+
+/* The for-loop form multiplies by 1 where nothing decays. */
+static unsigned
+adamw_writes(const optim_group *g)
+{
+    return g->decay != 0 || !g->foreach ? 2 : 1;
+}
+
 /* -- RMSprop ------------------------------------------------------------------------------------------------------------- */
 
 static bool
@@ -338,6 +353,8 @@ rprop_state_writes(const optim_group *g)
 const optim_row optim_rows[] = {
     {"torch.optim.sgd", "SGD", "sgd", KIN_OPTIM_SGD, false, {"momentum_buffer"}, {2}, read_sgd, has_sgd, set_sgd, writes_once},
     {"torch.optim.adam", "Adam", "adam", KIN_OPTIM_ADAM, true, {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"}, {1, 2, 1}, read_adam, has_adam, set_adam, adam_writes},
+    {"torch.optim.adamw", "AdamW", "adamw", KIN_OPTIM_ADAM, true, {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"}, {1, 2, 1}, read_adamw, has_adam, set_adam,
+     adamw_writes},
     {"torch.optim.rmsprop", "RMSprop", "rmsprop", KIN_OPTIM_RMSPROP, true, {"square_avg", "momentum_buffer", "grad_avg"}, {2, 2, 1}, read_rmsprop,
      has_rmsprop, set_rmsprop, writes_once},
     {"torch.optim.adagrad", "Adagrad", "adagrad", KIN_OPTIM_ADAGRAD, true, {"sum"}, {1}, read_adagrad, has_one, set_adagrad, writes_once},

@@ -307,8 +307,8 @@ rec_pinnable(PyObject *obj)
         return PyFunction_GET_CLOSURE(obj) == NULL;
     if (PyCFunction_Check(obj)) {
         PyObject *self = PyCFunction_GET_SELF(obj);
-        return self == NULL || PyModule_Check(self) || PyType_Check(self) || kin_is_exact_immutable(self) ||
-               strncmp(Py_TYPE(self)->tp_name, "pybind11_", 9) == 0;
+        bool record = self != NULL && (PyCapsule_CheckExact(self) || strncmp(Py_TYPE(self)->tp_name, "pybind11_", 9) == 0); /* pybind11's, in older and newer releases */
+        return self == NULL || PyModule_Check(self) || PyType_Check(self) || kin_is_exact_immutable(self) || record;
     }
     PyTypeObject *tp = Py_TYPE(obj);
     if (PyType_Check(obj) || PyModule_Check(obj) || PyCode_Check(obj) || tp == &PyMethodDescr_Type ||
