@@ -424,7 +424,7 @@ def fill_example_values(gm, mode):
     class Interpreter(torch.fx.Interpreter):
         def run_node(self, node):
             args = pytree.tree_leaves(self.fetch_args_kwargs_from_env(node))
-            if (node.op == "call_function" and not _is_torch(node.target)) or not all(map(_is_of_library, args)):
+            if (node.op == "call_function" and not _is_torch(node.target)) or not all(map(_is_of_library, args)) or _makes_own_kernels(node.target, args):
                 raise NotImplementedError
             value = super().run_node(node)
             node.meta["example_value"] = value
@@ -540,6 +540,14 @@ def _changes_something(node):
             (arg is True and node["op"] != "operator" and name not in _COMPUTES) or (name in _WRITES_IF and arg is not False) for name, arg in [
                 *enumerate(node["args"]), *node["kwargs"].items()]) or \
         (node["op"] == "call_function" and (node["callable"] is None or not _is_torch(node["callable"])))
+
+
+def _makes_own_kernels(fn, args):
+    """Does TorchScript make kernels for the function where it runs (Debian's PyTorch, on the CPU)? They would look for a fake tensor's data."""
+    if type(fn).__name__ != "ScriptFunction":
+        return False
+    on_cpu = all(arg.device.type == "cpu" for arg in args if isinstance(arg, torch.Tensor))
+    return torch._C._jit_can_fuse_on_cpu() if on_cpu else torch._C._jit_can_fuse_on_gpu()
 
 
 def _is_of_library(value):

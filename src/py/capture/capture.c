@@ -316,6 +316,22 @@ pools_otherwise(const stepper *x, const kin_step *s, const char *name)
            !kin_lies_by_rows(kin_tensor_sizes(image), kin_tensor_strides(image), kin_tensor_dim(image));
 }
 
+/* Does the step call a function of TorchScript where that makes kernels itself (Debian's PyTorch, on the CPU)? They would look for a fake tensor's data. */
+static bool
+makes_own_kernels(const stepper *x, const kin_step *s)
+{
+    static PyObject *scripted;
+    kin_vid vid = s->nargs > 0 && kin_subgraph_calls(s) ? x->t->vids.at[s->args] : 0;
+    PyObject *fn = vid != 0 ? operand(x, vid) : NULL, *type = fn != NULL ? kin_import_once(&scripted, "torch._C", "ScriptFunction") : NULL;
+    if (type == NULL || (PyObject *)Py_TYPE(fn) != type)
+        return false;
+    PyObject *fuses = kin_import_call("torch._C", "_jit_can_fuse_on_cpu", NULL);
+    bool makes = fuses != Py_False;
+    Py_XDECREF(fuses);
+    PyErr_Clear();
+    return makes;
+}
+
 /* What a fake tensor cannot show: composite functions that call other operators when a mode watches, with results of other strides; a tensor that
  * is to keep its gradient, which no operator tells of. */
 static bool
@@ -326,6 +342,8 @@ stays_by_itself(stepper *x, const kin_step *s)
         kin_capture_refuse(&x->c, "PyTorch computes it in another way while a graph is captured");
     else if (strcmp(name, "retain_grad") == 0)
         kin_capture_refuse(&x->c, "a tensor is to keep its gradient");
+    else if (makes_own_kernels(x, s))
+        kin_capture_refuse(&x->c, "TorchScript makes kernels of its own for the function");
     else
         return false;
     return true;
