@@ -13,6 +13,7 @@ step. The same holds for what a backend returned, whose own error is raised.
 
 import contextlib
 import copy
+import inspect
 import itertools
 import logging
 import operator
@@ -285,12 +286,11 @@ class Subgraph:
         except Exception as error:
             failed = f"backend {_name(self.backend)} raised {_messages.describe_error(error)}"
             if not config.suppress_errors:
-                from torch._dynamo.exc import BackendCompilerFailed
 
                 from ._engine import engine
 
                 engine._log_fallback(self.name, failed, "BACKEND_FAILED")
-                raise BackendCompilerFailed(self.backend, error, None) from error
+                raise _backend_failed(self.backend, error) from error
             self.suppress(error, failed)
             return None
         from ._engine import engine
@@ -540,6 +540,13 @@ def _changes_something(node):
             (arg is True and node["op"] != "operator" and name not in _COMPUTES) or (name in _WRITES_IF and arg is not False) for name, arg in [
                 *enumerate(node["args"]), *node["kwargs"].items()]) or \
         (node["op"] == "call_function" and (node["callable"] is None or not _is_torch(node["callable"])))
+
+
+def _backend_failed(backend, error):
+    """PyTorch's exception; from 2.7 on it is told of a frame, too."""
+    from torch._dynamo.exc import BackendCompilerFailed
+    frame = [None] if len(inspect.signature(BackendCompilerFailed.__init__).parameters) > 3 else []
+    return BackendCompilerFailed(backend, error, *frame)
 
 
 def _makes_own_kernels(fn, args):

@@ -26,6 +26,8 @@ def installed():
 @pytest.mark.parametrize("owner", _settings.TABLE)
 def test_every_name_is_in_the_table_and_on_the_page(owner):
     page = (ROOT / "docs" / "settings.md").read_text()
+    if f"PyTorch {torch.__version__.partition('+')[0]} has" not in page:
+        pytest.skip("the page is about another PyTorch, which has other names")
     for name in _settings.names(owner):
         status, why = _settings.find(owner, name)
         assert status in (_settings.ACTS, _settings.NONE, _settings.REFUSED) and why

@@ -27,7 +27,7 @@ is_refused(kernel_launcher *self, const kin_subgraph *subgraph, PyObject *const 
 {
     if (!launch_wants_gradient(subgraph, in) || (self->context.training && !launch_training_watched()))
         return false;
-    self->not_yet = self->context.training ? "saved-tensor hooks or anomaly mode look at what eager keeps for gradients" : no_training;
+    self->not_yet = self->context.training ? launch_training_awaits() : no_training;
     return true;
 }
 

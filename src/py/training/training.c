@@ -116,6 +116,13 @@ launch_training_watched(void)
     return watched;
 }
 
+const char *
+launch_training_awaits(void)
+{
+    return prepare() ? "saved-tensor hooks or anomaly mode look at what eager keeps for gradients"
+                     : "this PyTorch does not say whether saved tensors have hooks (2.6 does not)";
+}
+
 /* Gradients, as far as there are any, are the outs of the backward code in order. */
 static void
 number_gradients(launch_training *t, const kin_capture_joint *j, const kin_halves *h)

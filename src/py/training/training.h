@@ -17,6 +17,8 @@ void launch_training_walk(PyObject *training, kin_walk *w, void (*code)(kin_walk
 bool launch_training_copy(PyObject *training, launch_code *forward, launch_code *backward) KIN_MUST_CHECK;
 /* Is it one of the situations in which somebody looks at what eager saves? */
 bool launch_training_watched(void);
+/* What it says of a graph that waits for this to end. */
+const char *launch_training_awaits(void);
 /* As launch_code_run. */
 launch_result launch_training_run(launch_code *code, uint32_t threads, PyObject *const *in, PyObject **out, launch_outcome *outcome);
 
