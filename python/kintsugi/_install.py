@@ -100,8 +100,11 @@ def _list_backends(exclude_tags=("debug", "experimental")):
 
 def _optimize(backend="inductor", *, nopython=False, disable=False, dynamic=None, **hooks):
     """torch._dynamo.optimize: a decorator. Hooks for guards (guard_fail_fn, guard_export_fn, guard_filter_fn) see PyTorch's own guard
-    objects, which do not exist here: with one of them, PyTorch's compiler does the work as before."""
-    if any(hook is not None for hook in hooks.values()):
+    objects, which do not exist here: with one of them, PyTorch's compiler does the work as before. So it does what an operator compiles, whose
+    torch.compile ends here."""
+    from . import _operators
+
+    if any(hook is not None for hook in hooks.values()) or _operators.in_operator():
         import torch._dynamo.eval_frame as eval_frame
 
         return eval_frame.optimize(backend, nopython=nopython, disable=disable, dynamic=dynamic, **hooks)

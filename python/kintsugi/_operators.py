@@ -58,10 +58,10 @@ def in_operator(fn=None):
 
 
 def _inside(compiled):
-    def run(*args):
+    def run(*args, **kwargs):
         before, _own.inside = getattr(_own, "inside", False), True
         try:
-            return compiled(*args)
+            return compiled(*args, **kwargs)
         finally:
             _own.inside = before
     return run
@@ -88,7 +88,7 @@ def _hide(record):
 
 def compile_operator(stock_compile, fn, **kwargs):
     """What torch.compile(fn) is inside an operator."""
-    compiled = _inside(stock_compile(fn, **kwargs))
+    compiled = _inside(_inside(stock_compile)(fn, **kwargs))
     for name in _quiet:  # the program has one graph, and that is ours
         logging.getLogger(name).addFilter(_hide)
     if fn.__module__ == "torch._higher_order_ops.cond":

@@ -197,6 +197,9 @@ def keys_built_from_strings(x):
     return {f"{n}.{k}": x * k for k, n in enumerate(NAMES)}, "-".join(NAMES), "_".join(sorted(NAMES))
 
 
+string.Template("$a").substitute(a=0)  # from 3.14 on the first one of all makes the class's pattern
+
+
 @case(args=lambda i, s: (T(i, 4 if i < 3 else 5),), again=1)
 def format_strings(x):
     n, f = x.shape[0], 3.14159
