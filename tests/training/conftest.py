@@ -3,6 +3,7 @@ import pathlib
 import sys
 
 import pytest
+import torch
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "kernels"))
 
@@ -17,3 +18,13 @@ def kernels():
         yield
     engine.set_option("trials", 7)
     kintsugi.reset()
+
+
+def pytest_collection_modifyitems(items):
+    """torch 2.6 does not say whether saved tensors have hooks, so graphs that give gradients run step by step: nothing is to be seen of compiled ones."""
+    if hasattr(torch._C._autograd, "_top_saved_tensors_default_hooks"):
+        return
+    here = pathlib.Path(__file__).parent
+    for item in items:
+        if item.path.is_relative_to(here) and {"runs", "versions", "compiled_pair"} & vars(item.module).keys():
+            item.add_marker(pytest.mark.skip("gradients are not compiled with this torch (2.6)"))

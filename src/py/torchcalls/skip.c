@@ -106,7 +106,9 @@ rec_skip_kind(PyObject *func)
     if (has_attr(func, REC_STR("_kintsugi_graph_break")))
         return SKIP_GRAPH_BREAK;
     if (rec_is_from_module(func, "torch.autograd") || rec_is_from_module(func, "torch._tensor") || rec_is_from_module(func, "torch._ops") ||
-        rec_is_from_module(func, "torch._tensor_str") || is_deep_copy(func) || rec_is_from_module(func, "torch.random"))
-        return SKIP_PLAIN; /* torch.random: seeding goes on to devices, with a traceback of the frames for each */
+        rec_is_from_module(func, "torch._tensor_str") || is_deep_copy(func) || rec_is_from_module(func, "torch.random") ||
+        rec_is_from_module(func, "_distutils_hack"))
+        return SKIP_PLAIN; /* torch.random: seeding goes on to devices, with a traceback of the frames for each; setuptools' hook of imports, which
+                            * torch.autocast asks through importlib.util.find_spec, takes locals() */
     return SKIP_NO;
 }
