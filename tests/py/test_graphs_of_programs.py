@@ -483,3 +483,21 @@ def test_counter_of_a_generator_of_dtypes():
         dtypes = collections.Counter(t.dtype for t in (x, x + 1, x.long()))
         return x * dtypes[torch.float32] + len(dtypes)
     check(fn, vector())
+
+
+# -- iterators that share a source -------------------------------------------------------------------------------------------------
+
+
+def test_groups_of_shapes():
+    def fn(x):
+        rows = [x, x + 1, x[:3], x[:3] * 2]
+        return [torch.stack(list(g)) for _, g in itertools.groupby(sorted(rows, key=len), key=lambda t: t.shape)]
+    check(fn, vector())
+
+
+def test_tee_of_a_generator():
+    def fn(x):
+        a, b = itertools.tee(x * k for k in range(4))
+        next(b)
+        return [p + q for p, q in zip(a, b)]
+    check(fn, vector())

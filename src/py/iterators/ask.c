@@ -342,6 +342,154 @@ go_on_accumulate(rec *r, rec_consumer *c, rec_ask *a)
     give(c, total);
 }
 
+/* The source is asked by the one that is ahead; the others get what it has given. */
+static void
+go_on_tee(rec *r, rec_consumer *c, rec_ask *a)
+{
+    rec_virtual *f = VIRTUAL(r, a->whom), *given = VIRTUAL(r, f->items[TEE_GIVEN]);
+    if (c->said == SAID_END) {
+        stop(c);
+    } else if (c->said == SAID_NOTHING && f->pos == given->n) {
+        ask(r, c, f->items[LAZY_SOURCES]);
+    } else {
+        kin_vid item = c->said == SAID_ITEM ? take(c) : given->items[f->pos];
+        if (f->pos == given->n) {
+            if (!rec_virtual_push(given, item))
+                r->status = KIN_NOMEM;
+            keep_state(r, f->items[TEE_ALL], rec_build_tuple(r, &item, 1, NULL));
+        }
+        f->pos++;
+        keep_state(r, a->whom, rec_const(r, Py_None));
+        give(c, item);
+    }
+}
+
+/* What a groupby object keeps beside its source: its last items, from their end. `key` and `value` are 0, if it was not asked ahead. */
+typedef struct {
+    kin_vid group_key, group, key, value;
+} groups;
+
+enum { OF_GROUPS = sizeof(groups) / sizeof(kin_vid), GROUP_OF = LAZY_SOURCES + 1, GROUP_KEY };
+
+static groups
+read_groups(rec *r, kin_vid groupby)
+{
+    const rec_virtual *f = VIRTUAL(r, groupby);
+    groups now = {0};
+    if (f->n > f->made_of)
+        memcpy(&now, f->items + f->n - OF_GROUPS, sizeof now);
+    return now;
+}
+
+static void
+keep_groups(rec *r, kin_vid groupby, const groups *now)
+{
+    kin_vid none = rec_const(r, Py_None), state[OF_GROUPS] = {now->group_key ? now->group_key : none, now->group ? now->group : none, now->key, now->value};
+    rec_virtual *f = VIRTUAL(r, groupby);
+    bool ok = rec_virtual_push(f, now->group_key) && rec_virtual_push(f, now->group) && rec_virtual_push(f, now->key) && rec_virtual_push(f, now->value);
+    if (!ok)
+        r->status = KIN_NOMEM;
+    f->pos = 1;
+    keep_state(r, groupby, rec_build_tuple(r, state, now->key != 0 ? OF_GROUPS : 2, NULL));
+}
+
+/* One item more, with its key. False: not yet, or there is none. */
+static bool
+step_groups(rec *r, rec_consumer *c, rec_ask *a, groups *now)
+{
+    kin_vid callback = VIRTUAL(r, a->whom)->items[LAZY_CALLBACK];
+    if (!a->called && !gather(r, c, a, 1, 0))
+        return false;
+    if (!a->called && callback != 0) {
+        call(r, c, a, a->items, 1);
+        return false;
+    }
+    now->value = a->items[0];
+    now->key = callback != 0 ? take(c) : now->value;
+    a->called = false;
+    a->n = 0;
+    return true;
+}
+
+/* The group that the object gives. It is made by the class that also the object makes it of. */
+static kin_vid
+make_group(rec *r, kin_vid groupby, kin_vid key)
+{
+    static PyObject *cls;
+    const rec_virtual *f = VIRTUAL(r, groupby);
+    kin_vid callee = kin_import_once(&cls, "itertools", "_grouper") != NULL ? rec_const(r, cls) : 0, made[3] = {callee, groupby, key};
+    const kin_vid items[] = {callee, f->items[LAZY_CALLBACK], f->items[LAZY_SOURCES], groupby, key};
+    rec_region_asks(r, true); /* it does not look at what the object keeps */
+    kin_vid group = rec_step_out(r, KIN_STEP_CALL, KIN_STEP_PURE, made, 3);
+    rec_region_asks(r, false);
+    rec_virtual *g = rec_make_virtual(r, group, VIRTUAL_LAZY, items, sizeof items / sizeof *items, true);
+    if (g != NULL)
+        g->made_of = g->n;
+    r->info.at[group].type = (PyTypeObject *)cls;
+    return group;
+}
+
+/* Passes over the rest of the last group. */
+static void
+go_on_groupby(rec *r, rec_consumer *c, rec_ask *a)
+{
+    groups now = read_groups(r, a->whom);
+    if (c->said == SAID_NOTHING && now.group != 0) {
+        now.group = 0;
+        keep_groups(r, a->whom, &now);
+    }
+    bool stepped = (c->said == SAID_NOTHING && now.key != 0 && !a->called && a->n == 0) || step_groups(r, c, a, &now);
+    if (!stepped)
+        return;
+    int same = now.group_key != 0 ? rec_decide_equal(r, now.group_key, now.key) : 0;
+    if (same < 0) {
+        rec_refuse(r);
+    } else if (same > 0) {
+        keep_groups(r, a->whom, &now);
+        ask(r, c, VIRTUAL(r, a->whom)->items[LAZY_SOURCES]);
+    } else {
+        now.group_key = now.key;
+        now.group = make_group(r, a->whom, now.key);
+        keep_groups(r, a->whom, &now);
+        const kin_vid pair[2] = {now.key, now.group};
+        give(c, rec_build_tuple(r, pair, 2, NULL));
+    }
+}
+
+static void
+go_on_group(rec *r, rec_consumer *c, rec_ask *a)
+{
+    const rec_virtual *f = VIRTUAL(r, a->whom);
+    kin_vid of = f->items[GROUP_OF], own_key = f->items[GROUP_KEY];
+    const rec_virtual *all = VIRTUAL(r, of);
+    if (all == NULL || !all->known || all->escaped) {
+        rec_refuse(r);
+        return;
+    }
+    groups now = read_groups(r, of);
+    if (now.group != a->whom) {
+        stop(c);
+        return;
+    }
+    bool ahead = c->said == SAID_NOTHING && !a->called && now.key != 0;
+    if (!ahead && !step_groups(r, c, a, &now))
+        return;
+    int same = rec_decide_equal(r, own_key, now.key);
+    kin_vid item = now.value;
+    if (same < 0) {
+        rec_refuse(r);
+        return;
+    }
+    if (same > 0)
+        now.key = now.value = 0;
+    if (same > 0 || !ahead)
+        keep_groups(r, of, &now);
+    if (same > 0)
+        give(c, item);
+    else
+        stop(c);
+}
+
 /* The number behind the source; -1: None. */
 static long
 number_of(rec *r, const rec_virtual *f, uint32_t i)
@@ -407,7 +555,8 @@ static const asked_row rows[] = {
     {"builtins", "filter", go_on_filter, 1, false}, {"itertools", "filterfalse", go_on_filter, 1, false}, {"itertools", "starmap", go_on_starmap, 1, false},
     {"itertools", "takewhile", go_on_takewhile, 1, true}, {"itertools", "dropwhile", go_on_dropwhile, 1, true}, {"itertools", "chain", go_on_chain, 0, true},
     {"itertools", "accumulate", go_on_accumulate, 1, true}, {"itertools", "islice", go_on_islice, 1, true}, {"itertools", "pairwise", go_on_pairwise, 1, true},
-    {"itertools", "zip_longest", go_on_longest, 0, false}};
+    {"itertools", "zip_longest", go_on_longest, 0, false}, {"itertools", "_tee", go_on_tee, 1, true}, {"itertools", "groupby", go_on_groupby, 1, true},
+    {"itertools", "_grouper", go_on_group, 1, false}};
 static const asked_row flat_row = {"itertools", "chain.from_iterable", go_on_flat, 1, true};
 
 static const asked_row *

@@ -154,6 +154,24 @@ real_result(rec *r, rec_consumer *c)
     return kin_watch_localsplus(f->f)[f->nlocals + f->sp - c->call.ndrop];
 }
 
+/* Constants, and ints that differ between calls: sizes. */
+static bool
+are_sort_keys(rec *r, rec_consumer *c)
+{
+    for (uint32_t i = 0; i < c->n; i++) {
+        PyObject *obj = O(r, c->items[i]);
+        if (obj == NULL || !kin_is_exact_immutable(obj))
+            return false;
+        if (rec_can_const(r, c->items[i]))
+            rec_need_const(r, c->items[i]);
+        else if (PyLong_CheckExact(obj) && VIRTUAL(r, c->items[i]) == NULL)
+            rec_need_type(r, c->items[i]);
+        else
+            return false;
+    }
+    return true;
+}
+
 static bool
 comes_before(rec *r, rec_consumer *c, uint32_t a, uint32_t b)
 {
@@ -168,8 +186,22 @@ comes_before(rec *r, rec_consumer *c, uint32_t a, uint32_t b)
     return less > 0;
 }
 
-/* The keys are constants, so the order is one. What really came out must be that order. */
-/* The inputs in the order of their keys, in place of the keys. */
+/* Whether key `a` comes before key `b` is as now, or the replay leaves. */
+static void
+pin_before(rec *r, rec_consumer *c, uint32_t a, uint32_t b)
+{
+    const kin_vid pair[2] = {c->items[c->reverse ? b : a], c->items[c->reverse ? a : b]};
+    if (rec_is_const(r, pair[0]) && rec_is_const(r, pair[1]))
+        return;
+    bool before = comes_before(r, c, a, b);
+    kin_vid answer = rec_step_out(r, KIN_STEP_COMPARE, KIN_STEP_PURE, pair, 2);
+    r->t->steps.at[r->t->vals.at[answer].step].imm = Py_LT;
+    r->info.at[answer].type = &PyBool_Type;
+    rec_set_obj(r, answer, before ? Py_True : Py_False);
+    rec_check(r, before ? KIN_CHECK_TRUE : KIN_CHECK_FALSE, answer, NULL, 0);
+}
+
+/* The inputs in the order of their keys, in place of the keys. It follows from the order of neighbours. */
 static bool
 sort_inputs(rec *r, rec_consumer *c)
 {
@@ -182,18 +214,21 @@ sort_inputs(rec *r, rec_consumer *c)
             order[k] = order[k - 1];
         order[k] = i;
     }
+    for (uint32_t i = 1; i < n; i++)
+        pin_before(r, c, order[order[i - 1] < order[i] ? i : i - 1], order[order[i - 1] < order[i] ? i - 1 : i]);
     for (uint32_t i = 0; i < n; i++)
         c->items[i] = c->inputs[order[i]];
     free(order);
     return true;
 }
 
+/* What really came out must be in that order. */
 static bool
 finish_sorted(rec *r, rec_consumer *c)
 {
     PyObject *list = real_result(r, c);
     uint32_t n = c->n;
-    if (!rec_items_constant(r, c) || n != c->ninputs || !PyList_CheckExact(list) || PyList_GET_SIZE(list) != (Py_ssize_t)n ||
+    if (!are_sort_keys(r, c) || n != c->ninputs || !PyList_CheckExact(list) || PyList_GET_SIZE(list) != (Py_ssize_t)n ||
         !sort_inputs(r, c))
         return false;
     for (uint32_t i = 0; i < n; i++)
@@ -226,7 +261,7 @@ static bool
 finish_sort(rec *r, rec_consumer *c)
 {
     rec_virtual *f = VIRTUAL(r, c->args[0]);
-    if (f == NULL || f->kind != VIRTUAL_LIST || !f->known || f->n != c->n || c->n != c->ninputs || !rec_items_constant(r, c) || !sort_inputs(r, c))
+    if (f == NULL || f->kind != VIRTUAL_LIST || !f->known || f->n != c->n || c->n != c->ninputs || !are_sort_keys(r, c) || !sort_inputs(r, c))
         return false;
     rec_drop(r, c->call.ndrop);
     rec_push(r, rec_const(r, Py_None));
@@ -241,13 +276,16 @@ find_extreme(rec *r, rec_consumer *c)
     for (uint32_t i = 1; i < c->n; i++)
         if (comes_before(r, c, i, best))
             best = i;
+    for (uint32_t i = 0; i < c->n; i++)
+        if (i != best)
+            pin_before(r, c, i < best ? best : i, i < best ? i : best);
     return best;
 }
 
 static bool
 finish_extreme(rec *r, rec_consumer *c)
 {
-    if (c->n == 0 || !rec_items_constant(r, c))
+    if (c->n == 0 || !are_sort_keys(r, c))
         return false;
     uint32_t best = find_extreme(r, c);
     if (O(r, c->inputs[best]) != real_result(r, c))
@@ -307,7 +345,7 @@ sort_by_applied(rec *r, rec_consumer *c, kin_vid key)
     uint32_t start = r->t->steps.len;
     c->items = malloc((c->ninputs + 1) * sizeof *c->items);
     c->n = c->ninputs;
-    bool ok = c->items != NULL && rec_apply_each(r, key, c->inputs, c->n, 1, c->items) && rec_items_constant(r, c);
+    bool ok = c->items != NULL && rec_apply_each(r, key, c->inputs, c->n, 1, c->items) && are_sort_keys(r, c);
     if (ok && c->row == &sort_row) {
         if ((ok = finish_sort(r, c)))
             put_in_order(r, c);

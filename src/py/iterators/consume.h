@@ -89,6 +89,8 @@ bool rec_known_elements(rec *r, kin_vid vid, kin_vid **items, uint32_t *n); /* o
 
 /* ---- lazy.c ---- */
 bool rec_make_lazy(rec *r, const rec_args *a);
+bool rec_make_tee(rec *r, const rec_args *a);
+enum { TEE_ALL = LAZY_SOURCES + 1, TEE_GIVEN }; /* items of a tee object: the tuple of all that were made with it, and a value that holds what their source has given */
 bool rec_consume_lazy(rec *r, const rec_args *a);
 bool rec_consume_asked(rec *r, const rec_args *a);
 kin_vid rec_source(rec *r, kin_vid vid); /* an iterator for what chain.from_iterable goes over; 0: not known */

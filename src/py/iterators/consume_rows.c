@@ -280,7 +280,7 @@ rec_consumer_row(PyObject *callee)
 bool
 rec_consume_call(rec *r, const rec_args *a)
 {
-    if (rec_make_lazy(r, a) || rec_consume_drained(r, a) || rec_consume_callbacks(r, a) || rec_consume_iterables(r, a))
+    if (rec_make_lazy(r, a) || rec_make_tee(r, a) || rec_consume_drained(r, a) || rec_consume_callbacks(r, a) || rec_consume_iterables(r, a))
         return true;
     if (a->nkw != 0 || a->npos == 0 || a->npos > 2)
         return false;

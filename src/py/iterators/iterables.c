@@ -110,7 +110,7 @@ finish_iterables(rec *r, rec_consumer *c)
 {
     rec_args call = c->call;
     call.args = c->inputs;
-    bool done = rec_make_lazy(r, &call) || rec_call_builtin(r, &call);
+    bool done = rec_make_lazy(r, &call) || rec_make_tee(r, &call) || rec_call_builtin(r, &call);
     for (uint32_t i = 0; i < c->call.npos; i++)
         if (VIRTUAL(r, c->inputs[i]) != NULL)
             VIRTUAL(r, c->inputs[i])->given = false;

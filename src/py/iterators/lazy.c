@@ -138,7 +138,8 @@ static const lazy_row rows[] = {
     {"itertools", "takewhile", true, true, false, 2, 2}, {"itertools", "dropwhile", true, true, false, 2, 2},
     {"itertools", "chain", false, false, true, 1, MOST_SOURCES}, {"itertools", "islice", false, false, false, 2, 4},
     {"itertools", "accumulate", false, true, false, 1, 2}, {"itertools", "pairwise", false, false, false, 1, 1},
-    {"itertools", "zip_longest", false, false, false, 1, MOST_SOURCES}, {"itertools", "chain.from_iterable", true, false, false, 2, 2}};
+    {"itertools", "zip_longest", false, false, false, 1, MOST_SOURCES}, {"itertools", "groupby", false, true, false, 1, 2},
+    {"itertools", "chain.from_iterable", true, false, false, 2, 2}};
 enum { ROWS = sizeof rows / sizeof *rows };
 
 static const lazy_row *
@@ -293,19 +294,36 @@ accumulate_operands(rec *r, const rec_args *a, kin_vid *func, kin_vid *start)
     return *func != 0 && (*start == 0 || O(r, *start) != NULL);
 }
 
+/* The key function of groupby(); 0: none, or None. */
+static bool
+groupby_operand(rec *r, const rec_args *a, kin_vid *key)
+{
+    *key = a->npos == 2 ? a->args[1] : a->nkw == 1 ? a->args[a->npos] : 0;
+    if (a->npos + a->nkw > 2 || (a->nkw == 1 && PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(a->kwnames, 0), "key") != 0))
+        return false;
+    if (*key != 0 && O(r, *key) == Py_None) {
+        bool none = rec_need_const(r, *key) != 0;
+        *key = 0;
+        return none;
+    }
+    return true;
+}
+
 /* items: from LAZY_CALLBACK on, the function and the operands behind the sources, whose places are left out. */
 static bool
 read_operands(rec *r, const lazy_row *row, const rec_args *a, kin_vid *callback, kin_vid *more, uint32_t *nmore)
 {
     kin_vid func, self;
     bool start = is_row(row, "enumerate") && a->nkw == 1 && a->npos == 1 && PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(a->kwnames, 0), "start") == 0;
-    bool folds = is_row(row, "accumulate"), longest = is_row(row, "zip_longest");
+    bool folds = is_row(row, "accumulate"), groups = is_row(row, "groupby"), longest = is_row(row, "zip_longest");
     bool fill = longest && a->nkw == 1 && PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(a->kwnames, 0), "fillvalue") == 0;
     *callback = 0;
     *nmore = longest;
     *more = fill ? a->args[a->npos] : rec_const(r, Py_None);
-    if (a->npos < row->least || a->npos > row->most || (a->nkw != 0 && !start && !fill && !(folds && a->nkw <= 2)))
+    if (a->npos < row->least || a->npos > row->most || (a->nkw != 0 && !start && !fill && !(folds && a->nkw <= 2) && !groups))
         return false;
+    if (groups)
+        return groupby_operand(r, a, callback) && (*callback == 0 || rec_find_callback(r, *callback, &func, &self) || applies(r, O(r, a->callee), *callback));
     if (is_row(row, "islice") || is_row(row, "enumerate"))
         return numbers_of(r, row, a, more, nmore);
     if (row->first && row != &rows[ROWS - 1])
@@ -359,6 +377,40 @@ rec_make_lazy(rec *r, const rec_args *a)
     r->info.at[out].type = cls;
     rec_drop(r, a->ndrop);
     rec_await_result(r, out, r->t->vals.at[out].step);
+    return true;
+}
+
+/* tee() of what is asked item by item: objects that share what the source has given. */
+bool
+rec_make_tee(rec *r, const rec_args *a)
+{
+    static PyObject *tee, *cls;
+    bool known = O(r, a->callee) != NULL && O(r, a->callee) == kin_import_once(&tee, "itertools", "tee") && kin_import_once(&cls, "itertools", "_tee") != NULL;
+    if (!known || !rec_can_ask((PyTypeObject *)cls) || a->nkw || a->npos < 1 || a->npos > 2 || r->info.at[a->args[0]].type == (PyTypeObject *)cls ||
+        (!has_to_be_asked(r, a->args[0]) && !rec_has_hidden_generator(r, a->args[0])))
+        return false;
+    PyObject *number = a->npos == 2 ? O(r, a->args[1]) : NULL;
+    long copies = number == NULL ? 2 : PyLong_CheckExact(number) && rec_need_const(r, a->args[1]) ? PyLong_AsLong(number) : -1;
+    PyErr_Clear();
+    kin_vid source = copies > 0 && copies <= MOST_SOURCES ? rec_source(r, a->args[0]) : 0, its[MOST_SOURCES];
+    if (source == 0)
+        return false;
+    const kin_vid step[3] = {a->callee, source, a->npos == 2 ? a->args[1] : 0};
+    kin_vid made = rec_step_out(r, KIN_STEP_CALL, KIN_STEP_PURE, step, 1 + a->npos), given = rec_value(r, (kin_val){.kind = KIN_VAL_NONE}, NULL);
+    rec_make_virtual(r, given, VIRTUAL_OTHER, NULL, 0, false);
+    const kin_vid items[] = {rec_const(r, cls), 0, source, made, given};
+    for (long i = 0; i < copies; i++) {
+        its[i] = rec_item_of_copy(r, made, PyLong_FromLong(i));
+        r->t->steps.at[r->t->vals.at[its[i]].step].flags = KIN_STEP_PURE;
+        rec_virtual *f = rec_make_virtual(r, its[i], VIRTUAL_LAZY, items, sizeof items / sizeof *items, true);
+        if (f != NULL)
+            f->made_of = f->n;
+        r->info.at[its[i]].type = (PyTypeObject *)cls;
+    }
+    rec_make_virtual(r, made, VIRTUAL_TUPLE, its, (uint32_t)copies, true);
+    r->info.at[made].type = &PyTuple_Type;
+    rec_drop(r, a->ndrop);
+    rec_await_result(r, made, r->t->vals.at[made].step);
     return true;
 }
 

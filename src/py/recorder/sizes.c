@@ -379,6 +379,34 @@ all_ints(rec *r, const kin_vid *items, uint32_t n)
     return true;
 }
 
+int
+rec_decide_equal(rec *r, kin_vid a, kin_vid b)
+{
+    kin_vid *x = NULL, *y = NULL;
+    uint32_t nx = 0, ny = 0;
+    int equal = -1;
+    PyObject *left = O(r, a), *right = O(r, b);
+    if (a == b)
+        return 1;
+    if (left == NULL || right == NULL)
+        return -1;
+    bool known = VIRTUAL(r, a) != NULL && VIRTUAL(r, b) != NULL && PyTuple_Check(left) && PyTuple_Check(right) && rec_items_of(r, a, &x, &nx) &&
+                 rec_items_of(r, b, &y, &ny);
+    for (uint32_t i = 0; known && nx == ny && i < nx && equal != 0 && (i == 0 || equal > 0); i++)
+        equal = rec_decide_equal(r, x[i], y[i]);
+    equal = known && nx != ny ? 0 : known && nx == 0 ? 1 : equal;
+    free(x);
+    free(y);
+    if (known)
+        return equal;
+    if (PyLong_CheckExact(left) && PyLong_CheckExact(right) && VIRTUAL(r, a) == NULL && VIRTUAL(r, b) == NULL) {
+        rec_need_type(r, a);
+        rec_need_type(r, b);
+        return equal_items(r, &a, &b, 1);
+    }
+    return rec_pin_key(r, a) != 0 && rec_pin_key(r, b) != 0 ? kin_exact_same_key(left, right) : -1;
+}
+
 bool
 rec_equal_sizes(rec *r, int op, const kin_vid *args)
 {

@@ -39,6 +39,22 @@ typedef struct {
     PyObject *it, *old;
 } pairwise_head;
 
+typedef struct {
+    PyObject_HEAD
+    PyObject *it;
+} tee_data_head;
+
+typedef struct {
+    PyObject_HEAD
+    tee_data_head *data; /* the items from here on, which its copies share */
+} tee_head;
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *it, *func, *group_key, *key, *value;
+    const void *group; /* the group that may go on; it may be gone */
+} groupby_head;
+
 /* -- is an object, made as the row says, one of ours? `it`: its source, over (3, 4, 5); `func`: its function -------------------------------- */
 
 static bool
@@ -86,6 +102,26 @@ looks_like_chain(PyObject *obj, PyObject *it, PyObject *func)
     (void)it;
     (void)func;
     return head->source != NULL && Py_TYPE(head->source) == &PyTupleIter_Type && head->active == NULL;
+}
+
+static bool
+looks_like_tee(PyObject *obj, PyObject *it, PyObject *func)
+{
+    (void)func;
+    return ((tee_head *)obj)->data->it == it;
+}
+
+static bool
+looks_like_groupby(PyObject *obj, PyObject *it, PyObject *func)
+{
+    const groupby_head *head = (groupby_head *)obj;
+    if (head->it != it || head->func != func || head->group_key != NULL || head->key != NULL || head->value != NULL)
+        return false;
+    PyObject *make = kin_import("itertools", "_grouper"), *group = make != NULL ? PyObject_CallFunctionObjArgs(make, obj, func, NULL) : NULL;
+    bool ok = group != NULL && head->group == group;
+    Py_XDECREF(group);
+    Py_XDECREF(make);
+    return ok;
 }
 
 /* -- writing it ---------------------------------------------------------------------------------------------------------------------------- */
@@ -147,6 +183,63 @@ set_chain(PyObject *obj, PyObject *state)
     Py_XDECREF(done);
 }
 
+/* The next item of a tee object, whose source is `from` as long as this takes. */
+static PyObject *
+next_from(PyObject *tee, PyObject *from)
+{
+    tee_data_head *data = (tee_data_head *)Py_NewRef(((tee_head *)tee)->data); /* the object may go on to the next part of the data */
+    PyObject *it = data->it;
+    data->it = from;
+    PyObject *item = PyIter_Next(tee);
+    tee_data_head *now = ((tee_head *)tee)->data;
+    if (now != data && now->it == from) { /* made now */
+        Py_DECREF(from);
+        now->it = Py_XNewRef(it);
+    }
+    data->it = it;
+    Py_DECREF(data);
+    return item;
+}
+
+/* None: it gives an item that its copies have asked for already. */
+static void
+set_tee(PyObject *obj, PyObject *state)
+{
+    PyObject *nothing = PyTuple_New(0), *empty = nothing != NULL ? PyObject_GetIter(nothing) : NULL;
+    (void)state;
+    if (empty != NULL)
+        Py_XDECREF(next_from(obj, empty));
+    Py_XDECREF(empty);
+    Py_XDECREF(nothing);
+}
+
+/* The items of `state` come behind those that the tee objects' source has given. */
+static void
+give_to_tees(PyObject *tees, PyObject *state)
+{
+    PyObject *copy = PyObject_CallMethod(PyTuple_GET_ITEM(tees, 0), "__copy__", NULL), *from = copy != NULL ? PyObject_GetIter(state) : NULL;
+    while (from != NULL && PyObject_LengthHint(from, 0) > 0) {
+        PyObject *item = next_from(copy, from);
+        if (item == NULL)
+            break;
+        Py_DECREF(item);
+    }
+    Py_XDECREF(from);
+    Py_XDECREF(copy);
+}
+
+static void
+set_groupby(PyObject *obj, PyObject *state)
+{
+    groupby_head *head = (groupby_head *)obj;
+    PyObject *const *items = ((PyTupleObject *)state)->ob_item;
+    bool ahead = PyTuple_GET_SIZE(state) == 4;
+    Py_XSETREF(head->group_key, Py_NewRef(items[0]));
+    head->group = items[1] != Py_None ? items[1] : NULL;
+    Py_XSETREF(head->key, ahead ? Py_NewRef(items[2]) : NULL);
+    Py_XSETREF(head->value, ahead ? Py_NewRef(items[3]) : NULL);
+}
+
 /* -- the classes --------------------------------------------------------------------------------------------------------------------------- */
 
 /* make: the arguments of an example, as a format: O the source, F the function. */
@@ -164,6 +257,8 @@ static const state_row rows[] = {
     {"itertools", "takewhile", "FO", looks_like_while, set_while},
     {"itertools", "dropwhile", "FO", looks_like_while, set_while},
     {"itertools", "accumulate", "OF", looks_like_accumulate, set_accumulate},
+    {"itertools", "_tee", "O", looks_like_tee, set_tee},
+    {"itertools", "groupby", "OF", looks_like_groupby, set_groupby},
 };
 enum { ROWS = sizeof rows / sizeof *rows };
 
@@ -219,6 +314,10 @@ bool
 kin_iterator_set(PyObject *iterator, PyObject *state)
 {
     const state_row *row = find_row(Py_TYPE(iterator));
+    if (PyTuple_CheckExact(iterator)) {
+        give_to_tees(iterator, state);
+        return !PyErr_Occurred();
+    }
     if (row == NULL) {
         PyErr_SetString(PyExc_SystemError, "kintsugi: an iterator without a known state");
         return false;

@@ -135,3 +135,11 @@ def questions_of_c_code(x, y):
 @case(args=lambda i, s: (T(i, 2, 3), T(i, 4) if i % 2 else T(i, 4).double()), calls=8, replays=5)
 def dtypes_asked_by_c_code(x, y):
     return x * sum(map(torch.Tensor.element_size, [x, y])), list(map(torch.Tensor.get_device, [x]))
+
+
+@case(args=lambda i, s: ([T(i, 5 + i % 3 - i // 5 * 4), T(i, 3), T(i + 1, 1), T(i + 2, 3)],), replays=2)
+def sorts_by_sizes_that_change(ts):
+    own = list(ts)
+    own.sort(key=lambda t: -t.shape[0])
+    a, b = max(ts, key=lambda t: t.shape[0]), min(ts, key=len)
+    return sorted(ts, key=lambda t: t.shape[0]), sorted(ts, key=torch.numel, reverse=True), own, a * 2, b, max(ts, key=torch.numel) * 3
