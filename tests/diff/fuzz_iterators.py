@@ -67,6 +67,9 @@ class Writer:
     def function(self):
         return self.random.choice(["lambda v: v + 1", "lambda v: v * 2", "abs", "operator.neg", *(["notes", "fails"] if self.random.random() < 0.2 else [])])
 
+    def key(self):
+        return self.random.choice(["lambda v: v // 2", "lambda v: v % 2", "lambda v: (v > 2, 'k')", "None", "bool", *(["notes"] if self.random.random() < 0.2 else [])])
+
     def iterator(self, depth=0):
         """An expression for an iterator over numbers."""
         inner = self.numbers if depth > 1 or self.random.random() < 0.4 else lambda: self.iterator(depth + 1)
@@ -85,6 +88,9 @@ class Writer:
             lambda: f"itertools.chain.from_iterable(map(quiet, {few()}))", lambda: f"(a - b for a, b in itertools.pairwise({inner()}))",
             lambda: f"map(lambda p: p[0] * p[1], itertools.pairwise({inner()}))",
             lambda: f"map(lambda p: p[0] + p[1], itertools.zip_longest({self.numbers()}, quiet({k}), fillvalue={k}))",
+            lambda: f"(k + sum(g) for k, g in itertools.groupby({few()}, {self.key()}))", lambda: f"(len(list(g)) for k, g in itertools.groupby({few()}))",
+            lambda: f"(next(g) for k, g in itertools.groupby({few()}, {self.key()}))", lambda: f"itertools.tee({inner()})[{k % 2}]",
+            lambda: f"(a + b for a, b in zip(*itertools.tee({inner()})))",
             lambda: f"itertools.starmap(lambda a, b: a - b, zip({inner()}, {inner()}))", lambda: f"(i + 1 for i in {inner()})",
         ])()
 
@@ -110,7 +116,17 @@ class Writer:
         for _ in range(self.random.randint(1, 3)):
             self.known = tuple(its)
             name = self.name()
-            body.append(f"{name} = iter({self.iterator()})")
+            kind = self.random.random()
+            if kind < 0.15:
+                other = self.name()
+                body.append(f"{name}, {other} = itertools.tee({self.iterator()})")
+                its.append(other)
+            elif kind < 0.3:
+                groups = self.name()
+                body += [f"{groups} = itertools.groupby(itertools.islice({self.iterator()}, 9), {self.key()})",
+                         f"{name} = next({groups}, (0, iter(())))[1]"] + [f"next({groups}, None)"] * self.random.randint(0, 1)
+            else:
+                body.append(f"{name} = iter({self.iterator()})")
             its.append(name)
         for _ in range(self.random.randint(2, 6)):
             body += self.use(self.random.choice(its))
