@@ -501,3 +501,15 @@ def test_tee_of_a_generator():
         next(b)
         return [p + q for p, q in zip(a, b)]
     check(fn, vector())
+
+
+# -- locals() ------------------------------------------------------------------------------------------------------------------------
+
+
+def test_locals_and_texts_made_of_them():
+    def fn(x):
+        n, name = 3, "n"
+        config = {k: v for k, v in locals().items() if k != "x"}
+        text = "{name}={n}".format(**locals())
+        return x * config["n"] + locals()["x"] + len(text), text
+    check(fn, vector())

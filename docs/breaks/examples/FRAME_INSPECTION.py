@@ -16,9 +16,9 @@ def f(x):
     return y.cos() if name_of_caller() == "f" else y
 
 
-def locals_of(x):
+def names_of(x):
     y = x.sin()
-    return y.cos() if "y" in locals() else y  # <- break
+    return y.cos() if "y" in dir() else y  # <- break
 
 
 def fixed(x):
@@ -27,4 +27,4 @@ def fixed(x):
 
 if __name__ == "__main__":
     check("FRAME_INSPECTION", f, lambda: (torch.ones(3),), fixed)
-    check("FRAME_INSPECTION", locals_of, lambda: (torch.ones(3),), fixed)
+    check("FRAME_INSPECTION", names_of, lambda: (torch.ones(3),), fixed)

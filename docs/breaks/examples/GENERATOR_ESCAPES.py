@@ -13,13 +13,13 @@ def pieces(x):
 
 
 def f(x):
-    first, second = itertools.tee(pieces(x))  # <- break
-    return next(first).cos() + sum(second)
+    chosen = itertools.compress(pieces(x), (0, 1, 1))  # <- break
+    return next(chosen).cos() + sum(chosen)
 
 
 def fixed(x):
-    all_pieces = list(pieces(x))
-    return all_pieces[0].cos() + sum(all_pieces)
+    first, *others = list(pieces(x))[1:]
+    return first.cos() + sum(others)
 
 
 if __name__ == "__main__":

@@ -39,7 +39,7 @@ static bool
 snap_is_ok(const kin_trace *t, uint32_t i)
 {
     const kin_snap *s = &t->snaps.at[i];
-    return s->parent < i && is_vid(t, s->func) && is_vid(t, s->extra) && is_vid(t, s->exc) &&
+    return s->parent < i && is_vid(t, s->func) && is_vid(t, s->extra) && is_vid(t, s->exc) && is_vid(t, s->names) &&
            are_vids(t, s->vals, (uint32_t)s->nlocals + s->nstack);
 }
 

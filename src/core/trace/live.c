@@ -142,6 +142,7 @@ use_snapshot(live *l, uint32_t step, uint32_t snap)
         use(l, step, p->func);
         use(l, step, p->extra);
         use(l, step, p->exc);
+        use(l, step, p->names);
         for (uint32_t i = 0; i < (uint32_t)p->nlocals + p->nstack; i++)
             use(l, step, t->vids.at[p->vals + i]);
     }

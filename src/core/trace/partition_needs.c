@@ -52,9 +52,9 @@ need_snapshot(const kin_trace *t, kin_subgraphs *subgraphs, uint32_t step)
     uint32_t until = shows_frames(t, subgraphs, step) ? UINT32_MAX : step + 1;
     for (uint32_t snap = t->steps.at[step].snap; snap != 0; snap = t->snaps.at[snap].parent) {
         const kin_snap *s = &t->snaps.at[snap];
-        const kin_vid more[3] = {s->func, s->extra, s->exc};
-        for (uint32_t k = 0; k < 3u + s->nlocals + s->nstack; k++)
-            need_until(t, subgraphs, k < 3 ? more[k] : t->vids.at[s->vals + k - 3], until);
+        const kin_vid more[4] = {s->func, s->extra, s->exc, s->names};
+        for (uint32_t k = 0; k < 4u + s->nlocals + s->nstack; k++)
+            need_until(t, subgraphs, k < 4 ? more[k] : t->vids.at[s->vals + k - 4], until);
     }
 }
 
@@ -109,9 +109,9 @@ need_of_snapshots(const kin_trace *t, kin_subgraphs *subgraphs, uint32_t u, bool
     for (uint32_t i = subgraph->first; i <= subgraph->last; i++)
         for (uint32_t snap = t->steps.at[i].snap; snap != 0; snap = t->snaps.at[snap].parent) {
             const kin_snap *s = &t->snaps.at[snap];
-            kin_vid more[3] = {s->func, s->extra, s->exc};
-            for (uint32_t k = 0; k < 3u + s->nlocals + s->nstack; k++) {
-                kin_vid vid = k < 3 ? more[k] : t->vids.at[s->vals + k - 3];
+            kin_vid more[4] = {s->func, s->extra, s->exc, s->names};
+            for (uint32_t k = 0; k < 4u + s->nlocals + s->nstack; k++) {
+                kin_vid vid = k < 4 ? more[k] : t->vids.at[s->vals + k - 4];
                 if (!kin_bounds_made_by(t, subgraphs, subgraph, vid))
                     need_until(t, subgraphs, vid, framed || shows_frames(t, subgraphs, i) ? UINT32_MAX : subgraph->first);
             }

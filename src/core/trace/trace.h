@@ -146,6 +146,7 @@ typedef struct {
     uint8_t resume;     /* parent snapshots: kin_resume for the callee's result */
     kin_vid extra;      /* RESUME_INIT: the instance */
     kin_vid exc;        /* exception being handled in the inlined frames here; 0 = the one at entry */
+    kin_vid names;      /* the dict that locals() has filled, and that whoever looks at the frame fills again (before 3.13); 0 = none */
     uint32_t line;
 } kin_snap;
 

@@ -22,6 +22,7 @@ void kin_frame_push(kin_frame *f, PyObject *value);
 /* The dict that locals() and f_locals fill, borrowed; NULL: nobody has asked for it. One frame keeps one to its end. */
 PyObject *kin_frame_namespace(kin_frame *f);
 void kin_frame_set_namespace(kin_frame *f, PyObject *dict);
+bool kin_frames_have_namespaces(void); /* false: each call of locals() gives a new dict, which no frame keeps (3.13) */
 PyObject *kin_frame_local(kin_frame *f, int i); /* borrowed; stack entries follow the locals */
 void kin_frame_pop(kin_frame *f, int n);        /* drops the n topmost stack entries */
 

@@ -85,6 +85,12 @@ kin_frame_set_namespace(kin_frame *frame, PyObject *dict)
     Py_XSETREF(frame->f.f_locals, Py_XNewRef(dict));
 }
 
+bool
+kin_frames_have_namespaces(void)
+{
+    return PY_VERSION_HEX < 0x030D0000;
+}
+
 PyObject *
 kin_frame_local(kin_frame *frame, int i)
 {

@@ -13,9 +13,6 @@
 #include "py/torchcalls/crosscheck.h"
 #include "py/torchcalls/torchcalls.h"
 
-/* Bits of co_localspluskinds, the same on 3.11-3.14. */
-enum { KIND_CELL = 0x40, KIND_FREE = 0x80 };
-
 enum { MOST_KEYWORDS = 64 };
 
 static rec *active;
@@ -70,14 +67,14 @@ enter_frame(rec *r, rec_frame *f)
         own_keywords(r, f);
     for (int i = 0; i < f->nlocals; i++) {
         unsigned kind = ((unsigned char *)PyBytes_AS_STRING(code->co_localspluskinds))[i];
-        if (kind & KIND_CELL) {
+        if (kind & KIN_VARIABLE_CELL) {
             kin_vid content = f->slots[i];
             kin_vid cell = rec_step_out(r, KIN_STEP_BUILD_CELL, KIN_STEP_PURE, &content, 1);
             rec_set_obj(r, cell, real[i]);
             r->info.at[cell].type = &PyCell_Type;
             rec_make_virtual(r, cell, VIRTUAL_CELL, &content, 1, true);
             f->slots[i] = cell;
-        } else if (kind & KIND_FREE) {
+        } else if (kind & KIN_VARIABLE_FREE) {
             f->slots[i] = rec_closure_cell(r, f->func, nfree++, real[i]);
         }
     }
@@ -100,9 +97,9 @@ static PyObject *
 bound_argument(PyCodeObject *code, PyObject *const *real, uint32_t i)
 {
     unsigned kind = ((unsigned char *)PyBytes_AS_STRING(code->co_localspluskinds))[i];
-    if (kind & KIND_FREE)
+    if (kind & KIN_VARIABLE_FREE)
         return NULL;
-    return (kind & KIND_CELL) && real[i] != NULL ? PyCell_GET(real[i]) : real[i];
+    return (kind & KIN_VARIABLE_CELL) && real[i] != NULL ? PyCell_GET(real[i]) : real[i];
 }
 
 static bool

@@ -74,6 +74,7 @@ adopt_frame(side_run *b, uint32_t depth, uint32_t snap)
     f->func = s.func;
     f->parent_snap = s.parent;
     f->exc = s.exc;
+    f->names = s.names;
     f->sp = s.nstack;
     f->started = true;
     memcpy(f->slots, r->t->vids.at + s.vals, (size_t)(s.nlocals + s.nstack) * sizeof(kin_vid));

@@ -90,6 +90,7 @@ mark_used(const kin_trace *t, uint8_t *used)
         mark(used, t, s->func);
         mark(used, t, s->extra);
         mark(used, t, s->exc);
+        mark(used, t, s->names);
     }
     for (uint32_t i = 1; i < t->vals.len; i++)
         if (t->vals.at[i].kind == KIN_VAL_SRC && is_older(t, t->vals.at[i].parent, t->vals.at[i].epoch))

@@ -290,7 +290,7 @@ make_models(void)
         return;
     }
     static const rec_method_row *const tables[] = {rec_type_rows, rec_attr_rows, rec_item_rows, rec_build_rows,
-                                                   rec_method_rows};
+                                                   rec_method_rows, rec_namespace_rows, rec_text_rows};
     for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
         for (const rec_method_row *m = tables[i]; m->name; m++)
             add_path(builtins, m->name, m->fn);

@@ -82,6 +82,8 @@ static bool
 model_vars(rec *r, const rec_args *a)
 {
     attr_result at;
+    if (a->npos == 0)
+        return rec_model_locals(r, a);
     if (a->npos != 1 || a->nkw)
         return false;
     rec_attr_find(r, a->args[0], REC_STR("__dict__"), &at);

@@ -91,12 +91,19 @@ void rec_abc_fact(rec *r); /* registrations with abstract base classes are as th
 bool rec_model_size(rec *r, const rec_args *a);
 extern const rec_method_row rec_type_rows[], rec_attr_rows[], rec_item_rows[], rec_build_rows[]; /* builtins */
 
+/* ---- namespace.c ---- */
+extern const rec_method_row rec_namespace_rows[];
+bool rec_model_locals(rec *r, const rec_args *a);
+
 /* ---- newobject.c ---- */
 bool rec_model_new_object(rec *r, const rec_args *a, PyTypeObject *tp);
 
 /* ---- optimizer.c ---- */
 /* True when it took care of the call. */
 bool rec_call_optimizer(rec *r, const rec_args *a);
+
+/* ---- texts.c ---- */
+extern const rec_method_row rec_text_rows[];
 
 /* ---- wrapping.c ---- */
 bool rec_call_update_wrapper(rec *r, const rec_args *a);

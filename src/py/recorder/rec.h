@@ -133,6 +133,7 @@ typedef struct rec_frame {
     kin_vid call_extra;
     kin_vid then_func, then_extra; /* KIN_RESUME_OPERATOR after NotImplemented: the function to call, or (without one) the result */
     kin_vid exc;             /* exception being handled */
+    kin_vid names;           /* as in kin_snap */
     struct rec_consumer *consumer; /* set while C code of the current instruction calls watched frames */
     struct rec_gen *gen;     /* the generator whose frame this is */
     bool from_c;             /* called by C code: the result goes to back->consumer */

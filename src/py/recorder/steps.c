@@ -12,7 +12,7 @@ uint32_t
 rec_snapshot_of(rec *r, rec_frame *f, uint32_t offset, int sp)
 {
     kin_snap s = {.parent = f->parent_snap, .func = f->func, .code = f->code_ref, .offset = offset,
-                  .nlocals = (uint16_t)f->nlocals, .nstack = (uint16_t)sp, .exc = f->exc};
+                  .nlocals = (uint16_t)f->nlocals, .nstack = (uint16_t)sp, .exc = f->exc, .names = f->names};
     s.vals = r->t->vids.len;
     uint32_t n = (uint32_t)(f->nlocals + sp);
     if (kin_vec_append(&r->t->vids, f->slots, n) != KIN_OK || kin_vec_push(&r->t->snaps, s) != KIN_OK) {

@@ -24,6 +24,8 @@ fill_values(kin_run *r, kin_link *l, bool locals, bool stack)
 {
     const kin_snap *s = &r->t->snaps.at[l->snap];
     const kin_vid *vids = r->t->vids.at + s->vals;
+    if (locals && s->names != 0 && kin_frame_namespace(l->frame) == NULL)
+        kin_frame_set_namespace(l->frame, kin_run_value(r, s->names));
     for (int i = 0; locals && i < s->nlocals; i++)
         if (vids[i] != 0)
             kin_frame_set_local(l->frame, i, Py_XNewRef(kin_run_value(r, vids[i])));

@@ -128,6 +128,8 @@ want_snapshot(const kin_run *r, plan *p, uint32_t snap, kin_fill fill)
         KIN_TRY(want(r, p, s->func));
         if (fill == KIN_FILL_ALL)
             KIN_TRY(want(r, p, s->extra));
+        if (fill != KIN_FILL_NOTHING)
+            KIN_TRY(want(r, p, s->names));
         for (uint32_t i = 0; i < n; i++)
             KIN_TRY(want(r, p, t->vids.at[s->vals + i]));
     }
