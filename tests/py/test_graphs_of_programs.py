@@ -5,6 +5,7 @@ import enum
 import functools
 import itertools
 import operator
+import weakref
 
 import pytest
 import torch
@@ -512,4 +513,15 @@ def test_locals_and_texts_made_of_them():
         config = {k: v for k, v in locals().items() if k != "x"}
         text = "{name}={n}".format(**locals())
         return x * config["n"] + locals()["x"] + len(text), text
+    check(fn, vector())
+
+
+# -- weak references ---------------------------------------------------------------------------------------------------------------
+
+
+def test_weak_reference_to_what_a_variable_has():
+    def fn(x):
+        y = x * 2
+        reference, other = weakref.ref(y), weakref.ref(x)
+        return reference() + other(), reference() is y
     check(fn, vector())

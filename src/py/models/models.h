@@ -105,6 +105,10 @@ bool rec_call_optimizer(rec *r, const rec_args *a);
 /* ---- texts.c ---- */
 extern const rec_method_row rec_text_rows[];
 
+/* ---- weakrefs.c ---- */
+bool rec_new_weakref(rec *r, const rec_args *a);
+bool rec_call_weakref(rec *r, const rec_args *a);
+
 /* ---- wrapping.c ---- */
 bool rec_call_update_wrapper(rec *r, const rec_args *a);
 bool rec_call_deepcopy(rec *r, const rec_args *a);

@@ -29,6 +29,7 @@ typedef enum {
     VIRTUAL_ATTRS,   /* the __dict__ of the VIRTUAL_OBJECT items[0], which has the contents */
     VIRTUAL_LAZY,    /* zip, map, islice ...: items as LAZY_CALLBACK says; pos = its own state (iterators/ask.c) */
     VIRTUAL_GETTER,  /* itemgetter, attrgetter, methodcaller: items = its arguments */
+    VIRTUAL_WEAKREF, /* weakref.ref without a callback: items = what it refers to, which may be gone, so the contents are not `known` */
     VIRTUAL_PARTIAL, /* functools.partial: items = function, arguments, keyword values; aux = tuple of their names or NULL */
     VIRTUAL_GENERATOR /* items = function, locals and stack; its frame is in rec.gens */
 } virtual_kind;

@@ -27,6 +27,7 @@ const rec_call_row rec_call_rows[] = {
     {REC_OF_CONSTANTS, rec_call_class},
     {REC_OF_OTHERS, rec_call_getter},
     {REC_OF_OTHERS, rec_call_partial},
+    {REC_OF_OTHERS, rec_call_weakref},
     {REC_OF_OTHERS, rec_call_instance},
     {0, NULL},
 };

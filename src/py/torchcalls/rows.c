@@ -208,6 +208,8 @@ row_with_tensors(PyObject *obj)
         return makes_array(obj) ? -1 : KIN_ROW_TENSOR_NUMPY;
     if (PyType_Check(obj))
         return row_of_type((PyTypeObject *)obj);
+    if (PyWeakref_CheckRef(obj))
+        return KIN_ROW_WEAK_REFERENCE;
     int row = row_by_name(obj, WITH_TENSORS, 0);
     if (row != UNNAMED)
         return row;
