@@ -56,18 +56,25 @@ def _compiling(subgraph, context):
 
 
 _DEVICES = ("cpu", "cuda")
+# Getters and setters of others that graphs switch: those that src/core/trace/callables.def has as settings that are stored.
+_SWITCHED = [(torch.get_default_dtype, torch._C._set_default_dtype)] + [
+    (getattr(torch._C, f"_get_{kernel}_sdp_enabled"), getattr(torch._C, f"_set_sdp_use_{kernel}"))
+    for kernel in ("flash", "mem_efficient", "math", "cudnn") if hasattr(torch._C, f"_get_{kernel}_sdp_enabled")]
 
 
 @contextlib.contextmanager
 def _settings():
     """The settings that a graph may switch are behind it as they were: the program's own steps switch them where they stand."""
     grad, cache = torch.is_grad_enabled(), torch.is_autocast_cache_enabled()
+    others = [(setter, getter()) for getter, setter in _SWITCHED]
     casts = [(device, torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)) for device in _DEVICES]
     try:
         yield
     finally:
         torch._C._set_grad_enabled(grad)
         torch.set_autocast_cache_enabled(cache)
+        for setter, value in others:
+            setter(value)
         for device, on, dtype in casts:
             torch.set_autocast_enabled(device, on)
             torch.set_autocast_dtype(device, dtype)

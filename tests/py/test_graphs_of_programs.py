@@ -5,6 +5,7 @@ import enum
 import functools
 import itertools
 import operator
+import random
 import weakref
 
 import pytest
@@ -525,3 +526,55 @@ def test_weak_reference_to_what_a_variable_has():
         reference, other = weakref.ref(y), weakref.ref(x)
         return reference() + other(), reference() is y
     check(fn, vector())
+
+
+# -- stacks of blocks, settings, random numbers ------------------------------------------------------------------------------------
+
+DEPTH = [0]
+
+
+@contextlib.contextmanager
+def deeper(n):
+    DEPTH[0] += n
+    try:
+        yield DEPTH[0]
+    finally:
+        DEPTH[0] -= n
+
+
+def test_exit_stack_over_generators():
+    def fn(x):
+        with contextlib.ExitStack() as stack:
+            a, b = stack.enter_context(deeper(1)), stack.enter_context(deeper(2))
+            y = x * a + b
+        return y * 2 + DEPTH[0]
+    check(fn, vector(), at_once=False)
+
+
+def test_default_dtype_is_switched():
+    def fn(x):
+        before = torch.get_default_dtype()
+        torch.set_default_dtype(torch.float64)
+        y = torch.ones(6) / 3
+        torch.set_default_dtype(before)
+        return y, y.dtype, torch.zeros(6) + x
+    check(fn, vector())
+    assert torch.get_default_dtype() == torch.float32
+
+
+def test_settings_are_switched_before_and_inside_of_a_graph():
+    """What the backend returned was never run: it had been proved under the settings behind the graph."""
+    def fn(x):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = torch.mm(x[None], x[:, None])
+            with torch.autocast("cpu", enabled=False):
+                z = torch.mm(x[None], x[:, None])
+        return y.float(), z, x + 1
+    check(fn, vector(), at_once=False)
+
+
+def test_several_draws_of_a_generator():
+    def fn(x):
+        draws = random.Random(3)
+        return x * draws.random() + draws.getrandbits(3) + draws.uniform(1, 2)
+    check(fn, vector(), at_once=False)

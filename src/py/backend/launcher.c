@@ -266,15 +266,30 @@ run_backend(kin_launcher *base, kin_entry *v, const kin_subgraph *subgraph, PyOb
     return status == KIN_OK ? call(self, subgraph, in, out) : KIN_LAUNCH_NOT;
 }
 
+static void learn_backend(kin_launcher *base, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in);
+
+/* Under settings that are switched before the graph and in it again, the proof is made where the graph begins. */
+static bool
+is_complete(const kin_subgraph *subgraph, PyObject *const *in)
+{
+    for (uint32_t i = 0; i < subgraph->nin; i++)
+        if (in[i] == NULL)
+            return false;
+    return subgraph->switches;
+}
+
 static void *
 choose_backend(kin_launcher *base, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in, void *had, bool *learn)
 {
     backend_launcher *self = (backend_launcher *)base;
-    (void)v;
     *learn = false;
     if (kin_modes_active() || kin_ambient_special())
         return NULL;
     const proof *p = had == NULL && self->missed ? NULL : find_proof(self, in, had);
+    if (p == NULL && had == NULL && is_complete(subgraph, in)) {
+        learn_backend(base, v, subgraph, in);
+        p = find_proof(self, in, had);
+    }
     *learn = p == NULL && self->proofs.len < PROOFS;
     self->missed = *learn && had != NULL;
     return p != NULL && p->holds ? (void *)(uintptr_t)p : NULL;

@@ -244,13 +244,14 @@ rec_enter_from_c(rec *r, struct _PyInterpreterFrame *f, bool *known)
     return false;
 }
 
-/* Does contextlib's __enter__ resume the generator, for a with statement? Then it ends when the block does. */
+/* Does contextlib's __enter__ resume the generator, for a with statement or an ExitStack? Then it ends when the block or the stack's block does. */
 static bool
 enters_block(const rec_frame *f)
 {
-    static PyObject *code;
-    return f != NULL && f->back != NULL && kin_code_enters_block(f->back->kc, f->back->offset) &&
-           kin_import_once(&code, "contextlib", "_GeneratorContextManager.__enter__.__code__") == (PyObject *)f->code;
+    static PyObject *enter, *stack;
+    if (f == NULL || f->back == NULL || kin_import_once(&enter, "contextlib", "_GeneratorContextManager.__enter__.__code__") != (PyObject *)f->code)
+        return false;
+    return kin_code_enters_block(f->back->kc, f->back->offset) || kin_import_once(&stack, "contextlib", "_BaseExitStack.enter_context.__code__") == (PyObject *)f->back->code;
 }
 
 void

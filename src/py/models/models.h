@@ -43,6 +43,10 @@ bool rec_count_items(rec *r, kin_vid dict, const kin_vid *items, uint32_t n, kin
 /* True when it took care of the call. */
 bool rec_call_environ(rec *r, const rec_args *a);
 
+/* ---- handled.c ---- */
+extern const rec_method_row rec_sys_rows[];
+bool rec_new_method(rec *r, const rec_args *a);
+
 /* ---- hidden.c ---- */
 bool rec_model_ask(rec *r, const rec_args *a);       /* reads the outside world or hidden state, or acts on it; runs no Python code */
 bool rec_model_id(rec *r, const rec_args *a);

@@ -113,7 +113,7 @@ static const struct {
 } rows[] = {{"types.SimpleNamespace", new_namespace}, {"collections.deque", new_deque},
             {"itertools.count", new_without_arguments}, {"itertools.repeat", new_keeper}, {"operator.itemgetter", rec_new_getter},
             {"operator.attrgetter", rec_new_getter}, {"operator.methodcaller", rec_new_getter},
-            {"weakref.ReferenceType", rec_new_weakref}, {"object", new_without_arguments}, {"_io.BytesIO", new_without_arguments},
+            {"weakref.ReferenceType", rec_new_weakref}, {"method", rec_new_method}, {"object", new_without_arguments}, {"_io.BytesIO", new_without_arguments},
             {"_io.StringIO", new_without_arguments}, {"torch._C._InferenceMode", new_guard}};
 
 bool

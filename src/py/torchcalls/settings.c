@@ -16,13 +16,22 @@ setting_of(PyObject *callable, const char *prefix)
     return strncmp(name, prefix, n) == 0 ? name + n : NULL;
 }
 
+/* The same name, or as of _get_flash_sdp_enabled() and _set_sdp_use_flash(on). */
+static bool
+is_same_setting(const char *asked, const char *set)
+{
+    const char *kernel = strncmp(set, "sdp_use_", 8) == 0 ? set + 8 : NULL;
+    size_t n = kernel != NULL ? strlen(kernel) : 0;
+    return kernel != NULL ? strncmp(asked, kernel, n) == 0 && strcmp(asked + n, "_sdp_enabled") == 0 : strcmp(asked, set) == 0;
+}
+
 static bool
 sets_what_is_asked(rec *r, const kin_step *s, PyObject *asker, const kin_vid *args, uint32_t npos)
 {
     const kin_vid *given = r->t->vids.at + s->args;
     const char *asked = setting_of(asker, "is_"), *set = setting_of(O(r, given[0]), "set_");
     asked = asked != NULL ? asked : setting_of(asker, "get_");
-    if (asked == NULL || set == NULL || strcmp(asked, set) != 0 || s->nargs != npos + 2)
+    if (asked == NULL || set == NULL || !is_same_setting(asked, set) || s->nargs != npos + 2)
         return false;
     for (uint32_t i = 0; i < npos; i++)
         if (!rec_is_const(r, given[i + 1]) || !rec_is_const(r, args[i]) || PyObject_RichCompareBool(O(r, given[i + 1]), O(r, args[i]), Py_EQ) != 1)

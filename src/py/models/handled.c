@@ -1,0 +1,46 @@
+/* What contextlib.ExitStack asks for: sys.exc_info() where nothing is being handled, types.MethodType(function, object). */
+#include "py/models/models.h"
+
+/* (None, None, None), which is checked. In a handler of the recording the traceback belongs to the answer: that is left to CPython. */
+static bool
+model_exc_info(rec *r, const rec_args *a)
+{
+    PyObject *type, *value, *traceback;
+    if (a->npos || a->nkw || r->region != NULL || r->top->exc != 0)
+        return false;
+    PyErr_GetExcInfo(&type, &value, &traceback);
+    bool none = value == NULL || value == Py_None;
+    Py_XDECREF(type);
+    Py_XDECREF(value);
+    Py_XDECREF(traceback);
+    if (!none)
+        return false;
+    if (r->handled == 0) {
+        r->handled = rec_step_out(r, KIN_STEP_HANDLED, 0, NULL, 0);
+        rec_set_obj(r, r->handled, Py_None);
+        rec_check(r, KIN_CHECK_IS, r->handled, Py_None, 0);
+    } else if (O(r, r->handled) != Py_None) {
+        return false;
+    }
+    PyObject *answer = PyTuple_Pack(3, Py_None, Py_None, Py_None);
+    bool done = answer != NULL && rec_model_value(r, a, rec_const(r, answer));
+    Py_XDECREF(answer);
+    return done;
+}
+
+bool
+rec_new_method(rec *r, const rec_args *a)
+{
+    if (a->npos != 2 || a->nkw || O(r, a->args[0]) == NULL || O(r, a->args[1]) == NULL || !PyFunction_Check(O(r, a->args[0])) || O(r, a->args[1]) == Py_None)
+        return false;
+    for (int i = 0; i < 2; i++)
+        if (VIRTUAL(r, a->args[i]) == NULL)
+            rec_need_type(r, a->args[i]);
+    kin_vid out = rec_step_out(r, KIN_STEP_BUILD_METHOD, KIN_STEP_PURE, a->args, 2);
+    rec_make_virtual(r, out, VIRTUAL_METHOD, a->args, 2, true);
+    rec_drop(r, a->ndrop);
+    rec_await_result(r, out, r->t->vals.at[out].step);
+    return true;
+}
+
+const rec_method_row rec_sys_rows[] = {{"exc_info", model_exc_info}, {NULL, NULL}};
