@@ -578,3 +578,14 @@ def test_several_draws_of_a_generator():
         draws = random.Random(3)
         return x * draws.random() + draws.getrandbits(3) + draws.uniform(1, 2)
     check(fn, vector(), at_once=False)
+
+
+# -- classes made inside ------------------------------------------------------------------------------------------------------------
+
+
+def test_named_tuple_class_made_inside():
+    def fn(x):
+        Point = collections.namedtuple("Point", ["a", "b"], defaults=(3,))
+        p, q = Point(x + 1), Point(b=2, a=x * 2)
+        return p.a * q.b + q._replace(b=x).b, p._fields, q[1]
+    check(fn, vector())

@@ -532,6 +532,7 @@ rec_free(rec *r)
     kin_vec_deinit(&r->forgotten);
     kin_vec_deinit(&r->info);
     kin_vec_deinit(&r->escapees);
+    kin_vec_deinit(&r->made_classes);
     kin_vec_deinit(&r->iters);
     kin_vec_deinit(&r->writes);
     kin_vec_deinit(&r->open_lengths);

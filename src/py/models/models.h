@@ -95,6 +95,9 @@ void rec_abc_fact(rec *r); /* registrations with abstract base classes are as th
 bool rec_model_size(rec *r, const rec_args *a);
 extern const rec_method_row rec_type_rows[], rec_attr_rows[], rec_item_rows[], rec_build_rows[]; /* builtins */
 
+/* ---- namedtuple.c ---- */
+bool rec_call_namedtuple(rec *r, const rec_args *a);
+
 /* ---- namespace.c ---- */
 extern const rec_method_row rec_namespace_rows[];
 bool rec_model_locals(rec *r, const rec_args *a);

@@ -50,3 +50,16 @@ rec_pop_inlined(rec *r)
     f->jump = UINT32_MAX;
     return f;
 }
+
+kin_vid
+rec_frame_globals(rec *r)
+{
+    rec_frame *f = r->top;
+    PyFunctionObject *fn = (PyFunctionObject *)O(r, f->func);
+    rec_virtual *virtual = VIRTUAL(r, f->func);
+    if (virtual != NULL && virtual->kind == VIRTUAL_FUNCTION)
+        return virtual->items[FN_GLOBALS];
+    if (rec_is_const(r, f->func))
+        return rec_const(r, fn->func_globals);
+    return rec_src(r, f->func, KIN_ACCESS_GLOBALS, 0, fn->func_globals);
+}

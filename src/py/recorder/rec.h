@@ -216,6 +216,7 @@ typedef struct rec {
     rec_frame *top;
     KIN_VEC(rec_virtual *) forgotten; /* contents of virtual objects that are ordinary objects now */
     KIN_VEC(kin_vid) escapees; /* virtual objects that have escaped; some may be listed twice, or no longer be virtual */
+    KIN_VEC(kin_vid) made_classes; /* classes that the recording itself has made (models/namedtuple.c): no facts are needed about them */
     KIN_VEC(kin_vid) iters;  /* iterators over containers that can change */
     KIN_VEC(rec_length) open_lengths; /* this call's values of the sizes that differed between calls */
     KIN_VEC(rec_write) writes; /* what this epoch has written to older objects */
@@ -373,6 +374,7 @@ kin_vid rec_recognise(rec *r, kin_vid vid);            /* the graph's value that
 bool rec_decide_is(rec *r, kin_vid a, kin_vid b);      /* makes the outcome a fact or a check */
 
 /* ---- frames.c ---- */
+kin_vid rec_frame_globals(rec *r);                    /* of the running frame */
 void rec_pop_frame(rec *r);
 rec_frame *rec_pop_inlined(rec *r); /* a call that was followed is over: the caller, which goes on behind it */
 rec_frame *rec_push_frame(rec *r, struct _PyInterpreterFrame *f, PyCodeObject *code);
@@ -418,6 +420,10 @@ PyObject *rec_lookup(rec *r, PyTypeObject *tp, PyObject *name); /* _PyType_Looku
 kin_vid rec_found(rec *r, PyTypeObject *tp, PyObject *name, PyObject *found); /* what rec_lookup found, as a callable or descriptor */
 kin_vid rec_found_value(rec *r, PyTypeObject *tp, PyObject *name, PyObject *found); /* ... as a value */
 void rec_bases_of(rec *r, PyTypeObject *tp);          /* makes the MRO a fact */
+
+/* ---- made_classes.c ---- */
+kin_vid rec_made_class(rec *r, PyObject *obj); /* the value of a class that the recording has made; 0: it is another object */
+bool rec_may_change_made_class(rec *r, kin_step_kind kind, unsigned flags, const kin_vid *args, uint32_t n); /* may the step do so? */
 
 /* ---- map.c ---- */
 struct rec_map *rec_map_new(void);

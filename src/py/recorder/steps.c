@@ -72,6 +72,8 @@ rec_step(rec *r, kin_step_kind kind, unsigned flags, const kin_vid *args, uint32
         rec_forget_contents(r);
         return step;
     }
+    if (r->made_classes.len > 0 && rec_may_change_made_class(r, kind, flags, args, n))
+        rec_stop(r, "a class that the call has made may be changed");
     if (r->region != NULL && !rec_region_step(r, kind, &flags, args, n))
         return 0;
     kin_step s = {.kind = (uint8_t)kind, .flags = (uint16_t)flags, .nargs = (uint16_t)n, .effects = effects_of(r, kind, args)};

@@ -72,7 +72,7 @@ rec_set_obj(rec *r, kin_vid vid, PyObject *obj)
     i->obj = obj;
     if (obj == NULL)
         return;
-    if (!i->held && may_hold(obj)) {
+    if (!i->held && (may_hold(obj) || (i->as_const == vid && vid != 0))) { /* a made class, which is found by its address */
         Py_INCREF(obj);
         i->held = true;
     }
@@ -109,6 +109,9 @@ rec_ref(rec *r, PyObject *obj)
 kin_vid
 rec_const(rec *r, PyObject *obj)
 {
+    kin_vid made = rec_made_class(r, obj);
+    if (made != 0)
+        return made;
     kin_ref ref = rec_ref(r, obj);
     uint32_t *slot = map_slot(r, r->consts, ref, 0, 0, 0);
     if (*slot == 0) {
@@ -240,7 +243,7 @@ rec_need_type(rec *r, kin_vid vid)
 void
 rec_class_version(rec *r, PyTypeObject *type)
 {
-    if (type->tp_flags & Py_TPFLAGS_IMMUTABLETYPE)
+    if (type->tp_flags & Py_TPFLAGS_IMMUTABLETYPE || rec_made_class(r, (PyObject *)type) != 0)
         return;
     if (kin_heap_type_tag(type) == 0 || kin_fail_now(KIN_FAIL_CLASS)) {
         rec_stop_fmt(r, "class %.80s has no version tag", type->tp_name);
@@ -355,7 +358,7 @@ rec_is_unstable(rec *r, kin_vid vid)
 bool
 rec_class_is_unstable(rec *r, PyTypeObject *tp)
 {
-    if (r->opt->unstable == NULL || PySet_GET_SIZE(r->opt->unstable) == 0 || (tp->tp_flags & Py_TPFLAGS_IMMUTABLETYPE))
+    if (rec_made_class(r, (PyObject *)tp) != 0 || r->opt->unstable == NULL || PySet_GET_SIZE(r->opt->unstable) == 0 || (tp->tp_flags & Py_TPFLAGS_IMMUTABLETYPE))
         return false;
     return is_noted(r, kin_class_place(tp));
 }
@@ -709,6 +712,8 @@ rec_escape(rec *r, kin_vid vid)
         rec_escape(r, f->items[i]);
     if (f->kind == VIRTUAL_OBJECT || f->kind == VIRTUAL_DICT)
         rec_escape(r, f->of);
+    if (f->kind == VIRTUAL_NAMED)
+        rec_escape(r, rec_made_class(r, (PyObject *)r->info.at[vid].type));
 }
 
 /* A container changed: iterators over it must not continue with the known contents (0: any container may have changed). */

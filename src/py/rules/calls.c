@@ -17,6 +17,7 @@ const rec_call_row rec_call_rows[] = {
     {REC_OF_FUNCTIONS, rec_generator_call},
     {REC_OF_FUNCTIONS, rec_call_environ},
     {REC_OF_FUNCTIONS, rec_call_signature},
+    {REC_OF_FUNCTIONS, rec_call_namedtuple},
     {REC_OF_FUNCTIONS, rec_call_update_wrapper},
     {REC_OF_FUNCTIONS, rec_call_deepcopy},
     {REC_OF_FUNCTIONS, rec_call_inlined},

@@ -15,7 +15,6 @@ void rec_op_match_keys(rec *r);
 
 /* ---- ops.c ---- */
 void rec_dispatch(rec *r);
-kin_vid rec_frame_globals(rec *r);                      /* of the running frame */
 void rec_call_slots(const rec_frame *f, int *callable, int *self, int *args); /* of CALL; the slot of self may be empty */
 PyObject *rec_call_names(rec *r); /* of its keywords; borrowed, NULL: none */
 
