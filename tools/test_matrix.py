@@ -289,7 +289,7 @@ time. Refused with a sentence: free-threaded builds, CPython's own JIT switched 
 TAIL = """
 A row is of one commit, which stands above it; rows of different commits were made while defects that they had found were mended, so what differs in one row
 may be right in a later one. Of what is listed above, mended since: backends that raise, callbacks and `test_d10_cond_gradients_methods_and_errors` with torch 2.6
-(`torch.cond` itself lost gradients under `kintsugi.install()` there), `containers-format_strings` with 3.14 (the test), iterators with 3.13. The rows of torch 2.15 are the oldest; the two tests that
+(`torch.cond` itself lost gradients under `kintsugi.install()` there), `containers-format_strings` with 3.14 (the test). The rows of torch 2.15 are the oldest; the two tests that
 differ there pass with 2.14.1 and were not run again with 2.15.
 
 With torch 2.6 what needs gradients runs step by step ([why](training.md)), and tests of compiled gradients are skipped; steps of optimizers are compiled. Where setuptools'
@@ -297,7 +297,10 @@ hook of imports is an old one, `torch.autocast` inside a function makes two grap
 
 Debian's PyTorch lets TorchScript make kernels on the CPU, which look for the data of fake tensors: there, calls of scripted functions stay as they are and are no part of compiled code.
 
-@BESIDE@
+Beside the table, with each of 3.12.1 and 3.13.0 (torch 2.13.0) and 3.14.8 (Debian's 2.14.1): 200 programs of `tests/diff/fuzz_iterators.py` without a difference, and
+20 to 60 with freed memory overwritten (`PYTHONMALLOC=debug`). With 3.12.1 and torch 2.13.0 the tests of iterators and custom backends (674), 60 programs over sizes and a share of the diagnostics'
+tests; with 3.14.8 40 programs over sizes, `tests/py/test_fullgraph_truth.py` (136), `tests/training/test_nodes.py` (45), and some 1,100 tests of `tests/py` up to there by the alphabet, where
+what differed was the page of settings, which is about one torch.
 
 Coroutines and asynchronous generators stay opaque steps on all versions: right, and not part of graphs. `except*`, class bodies, type
 parameters and templates end a recording where they stand, and CPython runs the rest of the call.
