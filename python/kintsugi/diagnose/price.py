@@ -274,8 +274,13 @@ def _share_rest(causes, effects, rest, spread, alone, feeding):
     takes = {id(cause): alone.get((cause.filename, cause.line), 0.0) for cause in (*causes, *effects)}
     scale = min(1.0, rest / sum(takes.values())) if any(takes.values()) else 0.0
     for cause in causes:
-        cause.price_us += scale * takes[id(cause)] * 1e6
-        cause.notes.append("the call itself is part of the price: what replaces it will take some of that")
+        own = scale * takes[id(cause)] * 1e6
+        cause.price_us += own
+        if own > 0.3 * cause.price_us and cause.how != "uncertain":
+            cause.doubt("most of it is the call itself, and what replaces it will take some of that" if own > 0.5 * cause.price_us
+                        else "part of it is the call itself, and what replaces it will take some of that")
+        elif own > 0:
+            cause.notes.append("the call itself is part of the price: what replaces it will take some of that")
     for cause in effects:
         share = takes[id(cause)] / sum(takes[id(one)] for one in effects) if takes[id(cause)] else 0.0
         cause.price_us, cause.spread_us, cause.how = (scale * takes[id(cause)] + feeding * share) * 1e6, spread * 1e6, "modelled"
