@@ -43,7 +43,7 @@ rec_known_item(rec *r, kin_vid container, kin_vid key)
             return rec_graph_item(r, container, i);
         rec_root(r, container);
         rec_need_type(r, container);
-        if (negative || (list && rec_items_added(r, container) > 0))
+        if (negative)
             rec_need_len(r, container, n);
         return list ? rec_src(r, container, KIN_ACCESS_LIST_ITEM, (uint32_t)i, PyList_GET_ITEM(obj, i))
                     : rec_src(r, container, KIN_ACCESS_TUPLE_ITEM, (uint32_t)i, PyTuple_GET_ITEM(obj, i));

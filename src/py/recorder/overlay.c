@@ -230,25 +230,6 @@ is_in_dict(rec *r, const rec_write *w, kin_vid dict)
     return is_instance_dict(r, dict) && is_written(r, w, r->t->vals.at[dict].parent);
 }
 
-/* Does a fact of this epoch say how long the list was before it was added to? */
-static bool
-is_length_known(rec *r, kin_vid list)
-{
-    for (uint32_t i = r->t->facts.len; i-- > 0 && r->t->facts.at[i].epoch == r->epoch;)
-        if (r->t->facts.at[i].kind == KIN_FACT_LEN && r->t->facts.at[i].vid == list)
-            return true;
-    return false;
-}
-
-uint32_t
-rec_items_added(rec *r, kin_vid list)
-{
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < r->writes.len && !r->epoch_ended; i++)
-        n += r->writes.at[i].place.kind == KIN_PLACE_END_OF_LIST && is_written(r, &r->writes.at[i], list);
-    return r->epoch_ended ? 0 : n; /* the next epoch finds them in the list */
-}
-
 typedef enum { READ_OTHER, READ_WRITTEN, READ_UNSURE } read_kind;
 
 /* Reading under `key` (or number `num`) of `base`, and one write. */
@@ -272,9 +253,7 @@ compare(rec *r, const rec_write *w, kin_access access, kin_vid base, PyObject *k
     case KIN_PLACE_INDEX_OF_LIST:
         return access == KIN_ACCESS_LIST_ITEM && num == p->index && is_written(r, w, base) ? READ_WRITTEN : READ_OTHER;
     case KIN_PLACE_END_OF_LIST:
-        if (access != KIN_ACCESS_LIST_ITEM || num < p->index || !is_written(r, w, base))
-            return READ_OTHER;
-        return num == p->index && is_length_known(r, base) ? READ_WRITTEN : READ_UNSURE;
+        return access == KIN_ACCESS_LIST_ITEM && num >= p->index && is_written(r, w, base) ? READ_UNSURE : READ_OTHER;
     case KIN_PLACE_SLOT:
         return access == KIN_ACCESS_MEMBER && num == p->index && is_written(r, w, base) ? READ_WRITTEN : READ_OTHER;
     case KIN_PLACE_CELL:
@@ -359,11 +338,7 @@ rec_fact_after_writes(rec *r, kin_fact_kind kind, kin_vid vid, PyObject *ref)
     case KIN_FACT_CELL_EMPTY:
         w = find_write(r, KIN_ACCESS_CELL, vid, NULL, 0);
         break;
-    case KIN_FACT_LEN: /* a list's is that before it was added to (rec_need_len) */
-        if (O(r, vid) == NULL || !PyList_Check(O(r, vid)))
-            check_shape(r, vid);
-        break;
-    case KIN_FACT_DICT_KEYS: case KIN_FACT_TRUE:
+    case KIN_FACT_DICT_KEYS: case KIN_FACT_LEN: case KIN_FACT_TRUE:
         check_shape(r, vid);
         break;
     default: /* about the value itself, or what no plain store changes */

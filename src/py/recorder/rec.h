@@ -438,7 +438,6 @@ uint32_t *rec_map_at(struct rec_map *m, uint32_t a, uint32_t b, uint32_t c, uint
 bool rec_begin_write(rec *r, rec_place *p);
 void rec_end_write(rec *r, const rec_place *p, kin_vid value);
 /* What the recording stored where the path leads; 0 = the path leads to what was there before. */
-uint32_t rec_items_added(rec *r, kin_vid list); /* in this epoch, to a list that was there before it */
 kin_vid rec_written(rec *r, kin_vid parent, kin_access access, uint32_t key, PyObject *obj);
 int rec_written_key(rec *r, kin_vid dict, PyObject *key); /* -1: not written in this epoch; is the key there? */
 void rec_fact_after_writes(rec *r, kin_fact_kind kind, kin_vid vid, PyObject *ref); /* ends the epoch when a store decides */

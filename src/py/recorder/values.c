@@ -513,16 +513,14 @@ rec_pin_key(rec *r, kin_vid key)
     return r->info.at[key].as_const = rec_const(r, obj);
 }
 
-/* Length of an exact builtin container whose contents are read by path, or that an earlier step made. Facts tell of the time before a list
- * was added to. */
+/* Length of an exact builtin container whose contents are read by path, or that an earlier step made. */
 void
 rec_need_len(rec *r, kin_vid vid, Py_ssize_t n)
 {
     if (r->t->vals.at[vid].kind == KIN_VAL_CONST && !PyDict_Check(O(r, vid)) && !PyList_Check(O(r, vid)))
         return;
-    uint32_t added = O(r, vid) != NULL && PyList_Check(O(r, vid)) && is_asked_by_fact(r, vid) ? rec_items_added(r, vid) : 0;
     if (is_asked_by_fact(r, vid))
-        rec_fact(r, KIN_FACT_LEN, vid, NULL, (uint32_t)n - added);
+        rec_fact(r, KIN_FACT_LEN, vid, NULL, (uint32_t)n);
     else
         rec_check(r, KIN_CHECK_LEN, vid, NULL, (uint32_t)n);
 }
