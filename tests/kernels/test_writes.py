@@ -304,12 +304,12 @@ def test_random_programs_in_place():
         check(fn, randn(5, 5), randn(5, 5), randn(5, 5), randn(5, 5), calls=3, launched=0)
 
 
-def test_all_writes_of_a_graph_that_waits_are_set_apart_at_once():
+def test_writes_wait_for_numbers_that_are_computed_between_them():
     def fn(out, x, count):
         last = 0
         for t in range(12):
             out[t] = last = x[t].sin() * 2 + last
-            out[t, 1:] -= x[t, :-1] / (count + t + 1)  # a number, computed between the calls: the subgraph waits
+            out[t, 1:] -= x[t, :-1] / (count + t + 1)  # a number, computed between the calls: the subgraph waits, and nobody looks at what it writes
         return last
 
     started = max((e["seq"] for e in kintsugi.events()), default=-1)
@@ -319,7 +319,7 @@ def test_all_writes_of_a_graph_that_waits_are_set_apart_at_once():
         out, other = torch.zeros(12, 5), torch.zeros(12, 5)
         same((compiled(out, x, i), out), (fn(other, x, i), other))
     written = [e["reason"] for e in kintsugi.events() if e["event"] == "fallback" and e["seq"] > started]
-    assert len(written) == 1 and written[0].endswith("it modifies an input in place"), written
+    assert written == []
     assert runs(compiled) >= 2
 
 

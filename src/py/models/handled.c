@@ -18,10 +18,10 @@ model_exc_info(rec *r, const rec_args *a)
     if (r->handled == 0) {
         r->handled = rec_step_out(r, KIN_STEP_HANDLED, 0, NULL, 0);
         rec_set_obj(r, r->handled, Py_None);
-        rec_check(r, KIN_CHECK_IS, r->handled, Py_None, 0);
     } else if (O(r, r->handled) != Py_None) {
         return false;
     }
+    rec_check(r, KIN_CHECK_IS, r->handled, Py_None, 0); /* a handler of the recording has read it without asking what it is */
     PyObject *answer = PyTuple_Pack(3, Py_None, Py_None, Py_None);
     bool done = answer != NULL && rec_model_value(r, a, rec_const(r, answer));
     Py_XDECREF(answer);
