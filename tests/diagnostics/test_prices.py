@@ -182,6 +182,16 @@ def test_a_fix_that_computes_more_than_the_break_costs():
     assert any("20 us longer" in note for note in cause.notes)
 
 
+@pytest.mark.parametrize("compiled, how", [(101, "measured"), (130, "uncertain")])
+def test_what_a_call_takes_beyond_its_tensor_calls_makes_a_price_uncertain(compiled, how):
+    from kintsugi.diagnose import causes
+
+    cause = causes.Cause("break", "", why="DATA_DEPENDENT_BRANCH")
+    _fill_all({"compiled": compiled, "base": 100, 0: 60}, [cause])
+    assert cause.how == how and cause.price_us == pytest.approx(40)
+    assert any("beyond its tensor calls" in note for note in cause.notes) == (how == "uncertain")
+
+
 def test_side_effects_have_the_time_that_nothing_else_takes():
     from kintsugi.diagnose import causes
 
