@@ -124,6 +124,9 @@ def test_an_item_that_an_effect_depends_on_gets_no_patch(tmp_path):
     ("    for _ in range(3):\n        x = x * 2\n        if x.max() > 3:\n            return x", "full number of steps"),
     ("    while x.sum() < 9:\n        x = x * 2", "fixed number of steps"),
     ("    g = torch.sin if x.sum() > 0 else torch.cos\n    x = g(x)", "not between objects"),
+    ("    if x.sum() > 9:\n        print('large')", "outside of the compiled function"),
+    ("    if x.sum() > 9:\n        log.warning('large')\n        print(x.shape)", "outside of the compiled function"),
+    ("    if x.sum() > 9:\n        print('large')\n        x.add_(1)", ""),
     ("    if x.sum() > 0:\n        x.add_(1)", "")])
 def test_advice_where_no_patch_fits(tmp_path, code, told):
     path, patch = _fit(tmp_path, "DATA_DEPENDENT_BRANCH", code)

@@ -9,6 +9,7 @@ import dataclasses
 import difflib
 import functools
 import linecache
+import logging
 
 
 @dataclasses.dataclass
@@ -314,6 +315,9 @@ def advise(cause):
         return "run a fixed number of steps and mask what is finished, or use `torch._higher_order_ops.while_loop`"
     if isinstance(found, ast.IfExp):
         return "choose between tensors, not between objects: compute both and take one with `torch.where`"
+    if found is not None and not found.orelse and all(_tells(statement) for statement in found.body):
+        return ("nothing in this branch computes: return the value it decides on, and decide outside of the compiled function; or ask in some calls only: "
+                "`if step % 100 == 0 and ...`")
     last = found.body[-1] if found is not None else None
     loops = any(any(found is inner for inner in ast.walk(loop)) for loop in place.nodes(ast.For, ast.While)) if found is not None else False
     if isinstance(last, (ast.Break, ast.Continue)) or loops and isinstance(last, ast.Return):
@@ -322,6 +326,15 @@ def advise(cause):
     if cause.why in ("TENSOR_ITEM", "TENSOR_TO_NUMBER") and _chooses(place):
         return "make a tensor of the values to choose from, and index it with the tensor: `torch.tensor([1.0, 2.0])[i]`, without the conversion to a number"
     return ""
+
+
+def _tells(statement):
+    """Does it print, log or warn, and no more?"""
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    if not isinstance(call, ast.Call):
+        return False
+    logs = isinstance(call.func, ast.Attribute) and all(hasattr(one, call.func.attr) for one in (logging, logging.Logger))
+    return logs or _name_of(call) in ("print", "warnings.warn")
 
 
 def _chooses(place):
