@@ -129,3 +129,15 @@ def test_reads_of_data_are_fixed_one_after_the_other(debug):
     assert status == 0 and [fix["outcome"] for fix in found["fixes"]] == ["kept", "kept"], out.out
     assert "it waits no more" in out.out and "0 graph breaks and 2 reads of data before, 0 and 0 after" in out.out
     assert found["breaks_before"] == found["breaks_after"] == 0
+
+
+def test_what_was_too_small_to_be_told_of_before_is_no_cause_afterwards(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text("def step(x):\n    top = x.max().item()\n    return x * top\n")
+
+    def cause(code, line):
+        return {"kind": "read", "why": "", "filename": str(script), "function": "step", "code": code, "line": line, "user": [str(script), line, "step"],
+                "price_us": None, "share": None, "how": "", "patch": None}
+    job = debugging.Job("script.py", folder=str(tmp_path))
+    job.record["before"], job.record["after"] = [{"name": "step", "causes": []}], [{"name": "step", "causes": [cause("top = x.max().item()", 2), cause("made = x.sum().item()", 3)]}]
+    assert [found["code"] for _, found in job.causes("after")] == ["made = x.sum().item()"]  # which a fix made

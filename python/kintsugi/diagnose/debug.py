@@ -7,11 +7,12 @@ tried is kept in a file, so that the work goes on where it was left, unless the 
 import contextlib
 import difflib
 import json
+import linecache
 import os
 import tempfile
 
 from ..bench import own
-from . import child, show, trial
+from . import child, price, show, trial
 
 VERSION = 1
 CHUNK = 0.2  # seconds of measuring, between which the two programs change
@@ -98,12 +99,17 @@ class Job:
         prices = {key(cause): cause for found in self.record["before"] or () for cause in found["causes"]}
         found = [(one["name"], cause) for one in self.record[when] or () for cause in one["causes"]]
         if when == "after":
+            found = [pair for pair in found if not self.was_too_small(pair[1], prices)]
             for _, cause in found:
                 known = prices.get(key(cause))
                 cause["original"] = known["user"] if known else None  # where the line stands in the program as it is
                 if known and cause["price_us"] is None:
                     cause["price_us"], cause["share"], cause["how"] = known["price_us"], known["share"], known["how"]
         return sorted(found, key=lambda pair: (pair[1]["kind"] == "recompile", -(pair[1]["price_us"] or 0.0)))  # later calls do not pay for recompiles
+
+    def was_too_small(self, cause, prices):
+        """The program is measured before its fixes only: what cost too little to be told of then is still there, without a price."""
+        return cause["kind"] in price.SMALL and key(cause) not in prices and cause["code"] in map(str.strip, linecache.getlines(cause["filename"]))
 
     def next_cause(self):
         tried = {(tuple(one["key"]), one["lines"]) for one in self.record["attempts"]}
