@@ -19,7 +19,8 @@ _HARMLESS = ("print", "logging.", "_warnings.", "warnings.", "list.", "dict.", "
              "itertools.", "str.", "_json.", "json.", "re.", "math.", "numpy.", "ndarray.", "object.__setattr__", "<slot wrapper '__setattr__'")
 _OUTSIDE = ("numpy.save", "numpy.memmap", "numpy.ndarray.tofile", "ndarray.tofile", "ndarray.dump", "torch.save")
 _BUILTINS = frozenset(name for name in vars(builtins) if not name.startswith("_")) - {"open", "exec", "eval", "input", "compile", "breakpoint", "exit", "quit"}
-_OPTIMIZERS = os.path.join(os.path.dirname(torch.__file__), "optim") + os.sep  # what they call changes parameters and their own state
+# What layers and optimizers of PyTorch call changes tensors and their own state: hooks and modules of the program are called as functions of its files.
+_OF_TORCH = tuple(os.path.join(os.path.dirname(torch.__file__), name) + os.sep for name in ("nn", "optim"))
 _COMPUTING = tuple(os.path.join(sysconfig.get_path("stdlib"), name) + os.sep for name in ("re", "json"))  # packages whose C code only computes
 _OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
@@ -31,7 +32,7 @@ def find_obstacle(dumps, observed=None):
             text = entry["text"].partition(" = ")[2] or entry["text"]
             name = text.partition("(")[0]
             stays = (name.startswith(_HARMLESS) or name in _BUILTINS) and not name.startswith(_OUTSIDE) and not (name == "print" and "'file'" in text)
-            if entry["kind"] == "call" and not stays and not entry["filename"].startswith((_OPTIMIZERS, *_COMPUTING)):
+            if entry["kind"] == "call" and not stays and not entry["filename"].startswith((*_OF_TORCH, *_COMPUTING)):
                 place = _messages.user_place(entry.get("user_stack", ()), (entry["filename"], entry["line"], ""))
                 return f"a call has effects that may reach outside of the process (`{name}`, {show.place(*place[:2])}); --repeat calls it all the same"
     if observed is None or not observed.calls:
