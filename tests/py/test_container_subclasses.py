@@ -80,3 +80,31 @@ def test_taking_a_tensor_apart_ends_the_graph():
         x = torch.arange(3.0) + i
         assert flat(compiled(x)) == flat(fn(x))
     assert kintsugi.explain(fn)(torch.ones(3)).graph_break_count == 1
+
+
+class Pair(typing.NamedTuple):
+    a: object
+    b: object
+
+
+class NeverTrue(Pair):
+    def __bool__(self):
+        return False
+
+
+class Plain(tuple):
+    pass
+
+
+def test_truth_of_tuples_of_all_classes(monkeypatch):
+    def fn(x, chosen):
+        return x + 1 if chosen else x - 1
+    x = torch.ones(2)
+    compiled = kintsugi.compile(fn)
+    values = [Pair(1, 2), Pair(x, None), NeverTrue(1, 2), Plain(), Plain((1,)), Plain((1, 2)), torch.Size([]), torch.Size([2])]
+    for _ in range(3):
+        for value in values:
+            assert torch.equal(compiled(x, value), fn(x, value)), value
+    monkeypatch.setattr(Plain, "__len__", lambda self: 0, raising=False)
+    for value in values:
+        assert torch.equal(compiled(x, value), fn(x, value)), value

@@ -49,3 +49,13 @@ def test_export_of_a_compiled_module_gives_the_same_graph_each_time(installed):
     finally:
         if installed:
             kintsugi.uninstall()
+
+
+@pytest.mark.parametrize("leaves", [
+    lambda x: torch.utils._pytree.tree_flatten_with_path({"a": [x, x + 1], "b": (x,)})[0],
+    lambda x: [(torch.utils._pytree.keystr(path), leaf * 2) for path, leaf in torch.utils._pytree.tree_leaves_with_path({"a": [x], "b": (x, {"c": x - 1})})]])
+def test_leaves_with_their_paths(leaves):
+    """The generator asks whether there is a handler for a node, which is a named tuple."""
+    compiled, x = kintsugi.compile(leaves, fullgraph=True), torch.randn(3)
+    for _ in range(3):
+        assert str(compiled(x)) == str(leaves(x))

@@ -15,6 +15,14 @@ has_own_truth(PyTypeObject *tp)
            (tp->tp_as_sequence && tp->tp_as_sequence->sq_length);
 }
 
+/* A subclass of tuple, as named tuples are, whose size alone decides. */
+static bool
+counts_as_tuple(PyTypeObject *tp)
+{
+    return PyType_IsSubtype(tp, &PyTuple_Type) && tp != &PyTuple_Type && !(tp->tp_as_number && tp->tp_as_number->nb_bool) &&
+           tp->tp_as_sequence->sq_length == PyTuple_Type.tp_as_sequence->sq_length;
+}
+
 int
 rec_truth(rec *r, kin_vid vid)
 {
@@ -38,6 +46,13 @@ rec_truth(rec *r, kin_vid vid)
         rec_lookup(r, tp, REC_STR("__bool__"));
         rec_lookup(r, tp, REC_STR("__len__"));
         return 1;
+    }
+    if (f == NULL && counts_as_tuple(tp)) {
+        rec_need_attrs(r, vid);
+        rec_lookup(r, tp, REC_STR("__bool__"));
+        rec_lookup(r, tp, REC_STR("__len__"));
+        rec_need_len(r, vid, PyTuple_GET_SIZE(obj));
+        return PyTuple_GET_SIZE(obj) != 0;
     }
     if (f != NULL || !rec_is_plain_value(obj) || kin_exact_truth(obj) < 0) /* no fact could ask for it */
         return -1;
