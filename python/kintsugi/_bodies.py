@@ -42,10 +42,20 @@ class _Body:
     def __init__(self, place, fn, operands):
         self.place, self.fn = place, fn
         self.examples = [place.example(v) for v in pytree.tree_leaves(operands)]
-        self.made = {}
-        parts = [place.example(part) for part in fn.args]
-        self.lifted = [(part, value) for part, value in zip(fn.args, parts) if isinstance(part, torch.fx.Node) and isinstance(value, torch.Tensor)]
-        self.record(fn.target(*parts), pytree.tree_map(place.example, operands))
+        self.made, self.lifted = {}, []
+        self.record(self.function(fn), pytree.tree_map(place.example, operands))
+
+    def function(self, node):
+        """What the node makes, on examples of what the cells hold: tensors, and functions over cells of their own."""
+        parts = []
+        for part in node.args:
+            if isinstance(part, torch.fx.Node) and _operators.makes_function(part):
+                parts.append(self.function(part))
+                continue
+            parts.append(self.place.example(part))
+            if isinstance(part, torch.fx.Node) and isinstance(parts[-1], torch.Tensor):
+                self.lifted.append((part, parts[-1]))
+        return node.target(*parts)
 
     def record(self, function, operands):
         from ._api import compile
@@ -105,7 +115,7 @@ class _Place:
         return self.examples[value]
 
     def body(self, fn, operands):
-        if not (isinstance(fn, torch.fx.Node) and fn.op == "call_function"):
+        if not (isinstance(fn, torch.fx.Node) and _operators.makes_function(fn)):
             raise _Unfit("a function that the graph does not make")
         return _Body(self, fn, operands)
 

@@ -73,13 +73,20 @@ def maker_of(code, namespace, name):
         made = types.FunctionType(code, namespace, code.co_name, defaults, tuple(map(types.CellType, cells)))
         made.__kwdefaults__, made.__qualname__ = kwdefaults, name or code.co_name
         return made
+    make_function.makes_function = True
     return make_function
 
 
 def getter_of(function):
     def get_function():
         return function
+    get_function.makes_function = True
     return get_function
+
+
+def makes_function(node):
+    """Does the node of a graph make a function?"""
+    return node.op == "call_function" and getattr(node.target, "makes_function", False)
 
 
 def _hide(record):

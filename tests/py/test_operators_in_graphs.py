@@ -184,3 +184,53 @@ def test_graphs_of_compiled_autograd_are_one_graph():
             x.grad = None
             program(x).backward()
             assert torch.equal(x.grad, expected.grad)
+
+
+def over_values():
+    scale, shift = 3, torch.tensor([1.0, 2.0])
+
+    def yes(x):
+        return x * scale + shift
+
+    def change(new_scale, new_shift):
+        nonlocal scale, shift
+        scale, shift = new_scale, new_shift
+    return (lambda p, x: torch.cond(p, yes, lambda x: x - shift, (x,))), change
+
+
+def over_functions():
+    def double(x):
+        return x * 2
+
+    def yes(x):
+        return double(x) + 1
+
+    def no(x):
+        return torch.cond(x.sum() > 0, double, yes, (x,))
+
+    def change(factor, _):
+        nonlocal double
+        double = {3: lambda x: x * 3, 4: lambda x: x - 4, 5.0: lambda x: x.sin()}[factor]
+    return (lambda p, x: torch.cond(p, yes, no, (x,))), change
+
+
+@pytest.mark.parametrize("make", [over_values, over_functions])
+@pytest.mark.parametrize("own", [True, False])
+def test_closures_of_the_program_are_graphs(make, own):
+    """Functions that exist before the call, over numbers, tensors and functions; what their cells hold changes later."""
+    fn, change = make()
+    seen = []
+
+    def backend(gm, inputs):
+        seen.append(gm)
+        return gm
+    compiled = kintsugi.compile(fn) if own else kintsugi.compile(fn, backend=backend)
+    for new in (None, (3, torch.tensor([5.0, -1.0])), (4, torch.tensor([0.0, 1.0])), (5.0, torch.ones(2))):
+        if new is not None:
+            change(*new)
+        for call in range(6):
+            p, x = torch.tensor(call % 2 == 0), torch.tensor([0.5, call - 2.0])
+            torch.testing.assert_close(compiled(p, x), fn(p, x))
+    if not own:
+        assert seen and all(any(node.target is torch.ops.higher_order.cond for node in gm.graph.nodes) for gm in seen)
+        assert len(seen) <= 4

@@ -34,19 +34,20 @@ is_known_module(PyObject *obj)
     return known;
 }
 
-/* What the code finds under a name: something that stays, or a function that is quiet, too. A tensor is an operand of the node. */
+/* What the code finds under a name: something that stays, or a function that is quiet, too. A tensor is an operand of the node. *vid becomes the form in
+ * which it is known. */
 static bool
-is_quiet_value(rec *r, kin_vid vid, bool operand, int depth)
+is_quiet_value(rec *r, kin_vid *vid, bool operand, int depth)
 {
-    PyObject *obj = O(r, vid);
-    if (obj == NULL || rec_data_of(r, vid) != REC_NO_DATA)
+    PyObject *obj = O(r, *vid);
+    if (obj == NULL || rec_data_of(r, *vid) != REC_NO_DATA)
         return false;
-    if (PyFunction_Check(obj) && !(VIRTUAL(r, vid) == NULL && module_begins(((PyFunctionObject *)obj)->func_module, "torch")))
-        return is_quiet(r, &vid, depth + 1);
-    if (operand && VIRTUAL(r, vid) == NULL && kin_is_plain_tensor(obj))
-        return rec_need_type(r, vid) != NULL;
+    if (PyFunction_Check(obj) && !(VIRTUAL(r, *vid) == NULL && module_begins(((PyFunctionObject *)obj)->func_module, "torch")))
+        return is_quiet(r, vid, depth + 1);
+    if (operand && VIRTUAL(r, *vid) == NULL && kin_is_plain_tensor(obj))
+        return rec_need_type(r, *vid) != NULL;
     bool stays = kin_is_exact_immutable(obj) || is_known_module(obj) || PyFunction_Check(obj) || rec_is_torch_callable(obj) || rec_is_value(obj);
-    return stays && rec_can_const(r, vid) && rec_need_const(r, vid) != 0;
+    return stays && rec_can_const(r, *vid) && (*vid = rec_need_const(r, *vid)) != 0;
 }
 
 static kin_vid
@@ -67,19 +68,21 @@ quiet_names(rec *r, kin_vid func, PyObject *names, int depth)
     bool quiet = dict != NULL && PyDict_CheckExact(dict) && PyTuple_CheckExact(names);
     for (Py_ssize_t i = 0; quiet && i < PyTuple_GET_SIZE(names); i++) {
         PyObject *name = PyTuple_GET_ITEM(names, i), *value = PyDict_GetItemWithError(dict, name);
+        kin_vid found = value == NULL ? 0 : rec_dict_item(r, globals, name, value);
         if (value == NULL)
             rec_fact(r, KIN_FACT_LACKS_KEY, globals, name, 0);
         else
-            quiet = is_quiet_value(r, rec_dict_item(r, globals, name, value), false, depth);
+            quiet = is_quiet_value(r, &found, false, depth);
     }
     return quiet;
 }
 
+/* contents: what the cells hold. */
 static bool
-quiet_closure(rec *r, kin_vid func, int depth)
+quiet_closure(rec *r, kin_vid func, kin_vid *contents, int depth)
 {
     PyObject *cells = PyFunction_GET_CLOSURE(O(r, func));
-    bool quiet = true;
+    bool quiet = cells == NULL || PyTuple_GET_SIZE(cells) <= MOST;
     for (Py_ssize_t i = 0; quiet && cells != NULL && i < PyTuple_GET_SIZE(cells); i++) {
         PyObject *cell = PyTuple_GET_ITEM(cells, i), *content = PyCell_GET(cell);
         kin_vid vid = content == NULL ? 0 : rec_closure_cell(r, func, (int)i, cell);
@@ -88,21 +91,72 @@ quiet_closure(rec *r, kin_vid func, int depth)
             return false;
         if (virtual == NULL)
             rec_root(r, vid);
-        quiet = is_quiet_value(r, virtual != NULL ? virtual->items[0] : rec_src(r, vid, KIN_ACCESS_CELL, 0, content), true, depth);
+        contents[i] = virtual != NULL ? virtual->items[0] : rec_src(r, vid, KIN_ACCESS_CELL, 0, content);
+        quiet = is_quiet_value(r, &contents[i], true, depth);
     }
     return quiet;
+}
+
+static kin_vid
+known_globals(rec *r, kin_vid func)
+{
+    kin_vid globals = globals_of(r, func);
+    if (rec_is_const(r, globals))
+        return globals;
+    rec_fact(r, KIN_FACT_ID, globals, O(r, globals), 0);
+    return rec_const(r, O(r, globals));
+}
+
+/* The step's result stands for an object of the program, of which it is a copy. */
+static kin_vid
+make_part(rec *r, kin_step_kind kind, const kin_vid *args, uint32_t n, PyObject *like)
+{
+    kin_vid out = rec_step_out(r, kind, KIN_STEP_PURE, args, n);
+    rec_set_obj(r, out, like);
+    r->info.at[out].type = Py_TYPE(like);
+    return out;
+}
+
+/* Are there cells that the recording did not make? Such a closure may be another one in each call, so it is no constant. */
+static bool
+has_cells_of_others(rec *r, kin_vid func)
+{
+    PyObject *cells = PyFunction_GET_CLOSURE(O(r, func));
+    bool found = false;
+    for (Py_ssize_t i = 0; !found && cells != NULL && i < PyTuple_GET_SIZE(cells); i++)
+        found = VIRTUAL(r, rec_closure_cell(r, func, (int)i, PyTuple_GET_ITEM(cells, i))) == NULL;
+    return found && !rec_is_const(r, func) && PyFunction_GET_DEFAULTS(O(r, func)) == NULL;
+}
+
+/* What such a function does could not be written as a graph of its own: the operator gets one of the same code over the same values. */
+static kin_vid
+copy_closure(rec *r, kin_vid func, kin_vid *contents)
+{
+    PyFunctionObject *fn = (PyFunctionObject *)O(r, func);
+    uint32_t n = (uint32_t)PyTuple_GET_SIZE(fn->func_closure);
+    kin_vid cells[MOST], args[KIN_FUNCTION_ANNOTATE] = {[KIN_FUNCTION_CODE] = rec_const(r, fn->func_code), [KIN_FUNCTION_GLOBALS] = known_globals(r, func)};
+    for (uint32_t i = 0; i < n; i++) {
+        cells[i] = make_part(r, KIN_STEP_BUILD_CELL, &contents[i], 1, PyTuple_GET_ITEM(fn->func_closure, i));
+        rec_make_virtual(r, cells[i], VIRTUAL_CELL, &contents[i], 1, true);
+    }
+    args[KIN_FUNCTION_CLOSURE] = make_part(r, KIN_STEP_BUILD_TUPLE, cells, n, fn->func_closure);
+    rec_make_virtual(r, args[KIN_FUNCTION_CLOSURE], VIRTUAL_TUPLE, cells, n, true);
+    kin_vid out = make_part(r, KIN_STEP_BUILD_FUNCTION, args, KIN_FUNCTION_ANNOTATE, (PyObject *)fn);
+    kin_ref ref = rec_ref(r, fn->func_qualname);
+    r->t->steps.at[r->t->vals.at[out].step].ref = ref;
+    kin_vid items[FN_ITEMS] = {[FN_CLOSURE] = args[KIN_FUNCTION_CLOSURE], [FN_GLOBALS] = args[KIN_FUNCTION_GLOBALS]};
+    rec_make_virtual(r, out, VIRTUAL_FUNCTION, items, FN_ITEMS, true);
+    return out;
 }
 
 /* Graphs make the function themselves, in globals that are known. */
 static void
 fix_globals(rec *r, kin_vid func)
 {
-    kin_vid globals = globals_of(r, func);
     kin_step *made = &r->t->steps.at[r->t->vals.at[func].step];
-    if (rec_is_const(r, globals) || made->kind != KIN_STEP_BUILD_FUNCTION)
+    if (rec_is_const(r, globals_of(r, func)) || made->kind != KIN_STEP_BUILD_FUNCTION)
         return;
-    rec_fact(r, KIN_FACT_ID, globals, O(r, globals), 0);
-    kin_vid known = rec_const(r, O(r, globals));
+    kin_vid known = known_globals(r, func);
     made = &r->t->steps.at[r->t->vals.at[func].step];
     r->t->vids.at[made->args + KIN_FUNCTION_GLOBALS] = known;
     VIRTUAL(r, func)->items[FN_GLOBALS] = known;
@@ -123,6 +177,7 @@ is_quiet(rec *r, kin_vid *func, int depth)
 {
     PyObject *obj = O(r, *func);
     const rec_virtual *virtual = VIRTUAL(r, *func);
+    kin_vid contents[MOST];
     if (depth > DEPTH || !PyFunction_Check(obj) || (virtual != NULL && virtual->kind != VIRTUAL_FUNCTION) || !quiet_defaults((PyFunctionObject *)obj))
         return false;
     PyObject *names = kin_import_call("kintsugi._operators", "names_of", PyFunction_GET_CODE(obj));
@@ -130,8 +185,10 @@ is_quiet(rec *r, kin_vid *func, int depth)
         PyErr_Clear();
     if (names != NULL && names != Py_None)
         rec_fix_function(r, func);
-    bool quiet = names != NULL && names != Py_None && quiet_names(r, *func, names, depth) && quiet_closure(r, *func, depth);
-    if (quiet && virtual != NULL)
+    bool quiet = names != NULL && names != Py_None && quiet_names(r, *func, names, depth) && quiet_closure(r, *func, contents, depth);
+    if (quiet && has_cells_of_others(r, *func))
+        *func = copy_closure(r, *func, contents);
+    else if (quiet && virtual != NULL)
         fix_globals(r, *func);
     Py_XDECREF(names);
     return quiet;
