@@ -1,9 +1,12 @@
 """Single reads and facts on live objects: every access and every fact kind, holding and not holding."""
 
 import collections
+import copy
+import enum
 import functools
 import gc
 import math
+import pickle
 import struct
 import sys
 import types
@@ -291,6 +294,74 @@ def test_equal_numbers_are_one_key(probe):
         assert probe.holds(fact("HAS_KEY", key), d)
     assert probe.read("DICT_ITEM", 2, d) == "two"
     assert probe.holds(fact("LACKS_KEY", 3), d)
+
+
+class Point(collections.namedtuple("Point", "x y")):
+    pass
+
+
+class Colour(enum.Enum):
+    RED = 1
+
+
+class Loud(enum.Enum):
+    RED = 1
+
+    def __hash__(self):
+        raise AssertionError("guards run no user code")
+
+
+def again(key):
+    """The key, made anew."""
+    return key.__self__.append if isinstance(key, types.BuiltinMethodType) and isinstance(key.__self__, list) else copy.copy(pickle.loads(pickle.dumps(key)))
+
+
+KEYS = [len, math.sin, [1].append, (), (1,), (1, (2.5, ("a", b"a"))), (None, ..., Plain), (Colour.RED, 1), (len, (Colour.RED,)), Point(1, 2),
+        frozenset(), frozenset([1]), frozenset(["a", b"a", 2.0, None, (1, Colour.RED)]), frozenset([frozenset([1]), frozenset(range(100))]),
+        (frozenset("ab"), ("c",)), tuple(range(50)), (-1, -2, 1 << 70), Colour.RED]
+
+
+@pytest.mark.parametrize("key", KEYS, ids=repr)
+def test_keys_are_hashed_and_compared_as_dicts_do_it(probe, key):
+    table = {k: i for i, k in enumerate(KEYS)}
+    for same in (key, again(key)):
+        assert probe.read("DICT_ITEM", same, table) == KEYS.index(key)
+        assert probe.holds(fact("HAS_KEY", same), table)
+        assert not probe.holds(fact("LACKS_KEY", same), table)
+    del table[key]
+    absent(probe, "DICT_ITEM", key, table)
+    assert probe.holds(fact("LACKS_KEY", key), table)
+    assert not probe.holds(fact("HAS_KEY", key), table)
+
+
+def test_equal_keys_of_different_classes(probe, torch):
+    d = {(1, 2): "pair", frozenset([1, (2,)]): "set", (torch.device("cpu"), torch.float32): "device"}
+    for key in (Point(1, 2), (True, 2.0), torch.Size([1, 2])):
+        assert d[key] == "pair" == probe.read("DICT_ITEM", key, d)
+    assert probe.read("DICT_ITEM", frozenset([(2.0,), True]), d) == "set"
+    assert probe.read("DICT_ITEM", (torch.device("cpu"), torch.float32), d) == "device"
+    assert probe.read("DICT_ITEM", (1, 2), {torch.Size([1, 2]): 5}) == 5
+    assert probe.holds(fact("LACKS_KEY", torch.Size([2, 1])), d)
+    assert probe.read("DICT_ITEM", torch.sin, {torch.sin: 1, torch.cos: 2}) == 1
+
+
+def test_sets_in_another_order(probe):
+    """Items that share a place in the table lie in the order in which they came."""
+    one, other = frozenset([0, 8, 16]), frozenset([16, 8, 0])
+    assert list(one) != list(other)
+    assert probe.read("DICT_ITEM", other, {one: 1}) == 1
+    assert probe.read("DICT_ITEM", (other,), {(one,): 1}) == 1
+    assert probe.holds(fact("LACKS_KEY", frozenset([0, 8, 24])), {one: 1})
+
+
+def test_user_items_of_keys_are_never_asked(probe):
+    Sly.asked = 0
+    for mine, theirs in (((Sly(1), 2), (1, 2)), ((1, 2), (Sly(1), 2)), (frozenset([1]), frozenset([Sly(1)])), ((3, ("a",)), (3, (Sly("a"),)))):
+        assert hash(mine) == hash(theirs)
+        for kind in ("HAS_KEY", "LACKS_KEY"):
+            assert not probe.holds(fact(kind, mine), {theirs: 1})
+    assert not probe.holds(fact("LACKS_KEY", (Loud.__members__["RED"],)), {})
+    assert Sly.asked == 0
 
 
 def test_lookup_agrees_with_dict(probe):

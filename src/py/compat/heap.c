@@ -21,6 +21,19 @@
 
 /* ---- keys ---------------------------------------------------------------------------------------------------- */
 
+/* How keys are compared. Those of different kinds are never equal, and below none of them lies code of a user. */
+typedef enum {
+    KEY_UNKNOWN,
+    KEY_IDENTITY, /* object's own comparison: classes, functions, members of enums, torch.dtypes; None and Ellipsis too */
+    KEY_TEXT,
+    KEY_BYTES,
+    KEY_NUMBER, /* of different types perhaps: 1 == True == 1.0 */
+    KEY_FUNCTION, /* in C: there may be several objects for the same code and object */
+    KEY_DEVICE, /* torch's: there is a new one whenever one is asked for */
+    KEY_TUPLE, /* torch.Size and named tuples too */
+    KEY_SET
+} key_kind;
+
 /* Does equality of this type mean identity? */
 static bool
 is_identity_type(PyTypeObject *type)
@@ -28,35 +41,59 @@ is_identity_type(PyTypeObject *type)
     return type->tp_richcompare == PyBaseObject_Type.tp_richcompare && type->tp_hash == PyBaseObject_Type.tp_hash;
 }
 
-static bool
-is_scalar(PyTypeObject *type)
+static key_kind
+kind_of_key(PyTypeObject *type)
 {
-    return type == &PyUnicode_Type || type == &PyLong_Type || type == &PyBytes_Type || type == &PyFloat_Type ||
-           type == &PyBool_Type || type == &PyComplex_Type || type == Py_TYPE(Py_None) || type == Py_TYPE(Py_Ellipsis) ||
-           kin_is_mixed_enum_class(type);
+    if (type == &PyUnicode_Type)
+        return KEY_TEXT;
+    if (type == &PyLong_Type || type == &PyFloat_Type || type == &PyBool_Type || type == &PyComplex_Type)
+        return KEY_NUMBER;
+    if (type == &PyBytes_Type)
+        return KEY_BYTES;
+    if (is_identity_type(type) || type == Py_TYPE(Py_None) || type == Py_TYPE(Py_Ellipsis) || kin_is_enum_class(type))
+        return KEY_IDENTITY;
+    if (type->tp_hash == PyTuple_Type.tp_hash && type->tp_richcompare == PyTuple_Type.tp_richcompare)
+        return KEY_TUPLE;
+    if (type == &PyFrozenSet_Type)
+        return KEY_SET;
+    if (type == &PyCFunction_Type)
+        return KEY_FUNCTION;
+    if (kin_is_mixed_enum_class(type))
+        return type->tp_flags & Py_TPFLAGS_UNICODE_SUBCLASS ? KEY_TEXT : type->tp_flags & Py_TPFLAGS_LONG_SUBCLASS ? KEY_NUMBER : KEY_UNKNOWN;
+    return kin_heap_type_is(type, "torch.device") ? KEY_DEVICE : KEY_UNKNOWN;
 }
 
-/* Compared by content, in C: there is a new one whenever one is asked for. */
+/* As tuple.__hash__ mixes the hashes of the items; it would run Enum.__hash__ for some of them. */
 static bool
-is_device(PyTypeObject *type)
+hash_tuple(PyObject *tuple, Py_hash_t *hash)
 {
-    return kin_heap_type_is(type, "torch.device");
+    const Py_uhash_t prime1 = 11400714785074694791ULL, prime2 = 14029467366897019727ULL, prime5 = 2870177450012600261ULL;
+    Py_uhash_t all = prime5;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); i++) {
+        Py_hash_t item;
+        if (!kin_heap_key_hash(PyTuple_GET_ITEM(tuple, i), &item))
+            return false;
+        all += (Py_uhash_t)item * prime2;
+        all = (all << 31 | all >> 33) * prime1;
+    }
+    all += (Py_uhash_t)PyTuple_GET_SIZE(tuple) ^ (prime5 ^ 3527539ULL);
+    *hash = all == (Py_uhash_t)-1 ? 1546275796 : (Py_hash_t)all;
+    return true;
 }
 
 bool
 kin_heap_key_hash(PyObject *key, Py_hash_t *hash)
 {
+    _Static_assert(sizeof(Py_uhash_t) == 8, "tuples are hashed with words of 64 bits");
     PyTypeObject *type = Py_TYPE(key);
+    key_kind kind = kind_of_key(type);
+    if (kind == KEY_UNKNOWN)
+        return false;
+    if (kind == KEY_TUPLE)
+        return hash_tuple(key, hash);
     if (kin_is_enum_class(type))
         return kin_enum_hash(key, hash);
-    if (type == &PyTuple_Type) {
-        for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(key); i++)
-            if (!kin_heap_key_hash(PyTuple_GET_ITEM(key, i), hash))
-                return false;
-    }
-    else if (!is_scalar(type) && !is_identity_type(type) && !is_device(type))
-        return false;
-    *hash = type->tp_hash(key);
+    *hash = type->tp_hash(key); /* a set's is made of those that it keeps of its items */
     return true;
 }
 
@@ -69,66 +106,95 @@ str_equal(PyObject *a, PyObject *b)
 }
 
 static bool
-is_text(PyTypeObject *type)
+bytes_equal(PyObject *a, PyObject *b)
 {
-    return type == &PyUnicode_Type || (type->tp_flags & Py_TPFLAGS_UNICODE_SUBCLASS && kin_is_mixed_enum_class(type));
-}
-
-static bool
-is_number(PyTypeObject *type)
-{
-    return type == &PyLong_Type || type == &PyFloat_Type || type == &PyBool_Type || type == &PyComplex_Type ||
-           (type->tp_flags & Py_TPFLAGS_LONG_SUBCLASS && kin_is_mixed_enum_class(type));
+    return PyBytes_GET_SIZE(a) == PyBytes_GET_SIZE(b) &&
+           memcmp(PyBytes_AS_STRING(a), PyBytes_AS_STRING(b), (size_t)PyBytes_GET_SIZE(a)) == 0;
 }
 
 static bool
 compare_in_c(PyObject *a, PyObject *b)
 {
-    PyObject *res = Py_TYPE(a)->tp_richcompare(a, b, Py_EQ); /* of builtin numbers, of devices: cannot fail */
+    PyObject *res = Py_TYPE(a)->tp_richcompare(a, b, Py_EQ); /* of builtin numbers, functions in C, devices: cannot fail */
     bool equal = res == Py_True;
     Py_XDECREF(res);
     return equal;
 }
 
-/* Each slot knows the types below its own (bool, int, float, complex), so one of the two directions answers. */
-static bool
-numbers_equal(PyObject *a, PyObject *b)
+static kin_find compare_keys(PyObject *mine, PyObject *theirs);
+
+/* As tuples do it: item by item up to the first difference. */
+static kin_find
+compare_tuples(PyObject *mine, PyObject *theirs)
 {
-    return compare_in_c(a, b) || compare_in_c(b, a);
+    Py_ssize_t n = PyTuple_GET_SIZE(mine), m = PyTuple_GET_SIZE(theirs);
+    for (Py_ssize_t i = 0; i < n && i < m; i++) {
+        kin_find found = compare_keys(PyTuple_GET_ITEM(mine, i), PyTuple_GET_ITEM(theirs, i));
+        if (found != KIN_FIND_HIT)
+            return found;
+    }
+    return n == m ? KIN_FIND_HIT : KIN_FIND_ABSENT;
 }
 
-static bool
-by_identity(PyTypeObject *type)
+/* Looks for one item in the table order, from `*pos` on and around: equal sets mostly have their items in the same order. */
+static kin_find
+find_in_set(PyObject *set, PyObject *item, Py_hash_t hash, Py_ssize_t *pos)
 {
-    return is_identity_type(type) || kin_is_enum_class(type);
+    PyObject *other;
+    Py_hash_t its;
+    for (Py_ssize_t i = 0, n = PySet_GET_SIZE(set); i < n; i++) {
+        if (!_PySet_NextEntry(set, pos, &other, &its)) {
+            *pos = 0;
+            _PySet_NextEntry(set, pos, &other, &its);
+        }
+        kin_find found = its == hash ? compare_keys(item, other) : KIN_FIND_ABSENT;
+        if (found != KIN_FIND_ABSENT)
+            return found;
+    }
+    return KIN_FIND_ABSENT;
 }
 
-/* Are two different objects with the same hash equal keys? */
+static kin_find
+compare_sets(PyObject *mine, PyObject *theirs)
+{
+    Py_ssize_t i = 0, pos = 0;
+    PyObject *item;
+    Py_hash_t hash;
+    if (PySet_GET_SIZE(mine) != PySet_GET_SIZE(theirs))
+        return KIN_FIND_ABSENT;
+    while (_PySet_NextEntry(mine, &i, &item, &hash)) {
+        kin_find found = find_in_set(theirs, item, hash, &pos);
+        if (found != KIN_FIND_HIT)
+            return found;
+    }
+    return KIN_FIND_HIT;
+}
+
+/* Are two objects equal keys? */
 static kin_find
 compare_keys(PyObject *mine, PyObject *theirs)
 {
-    PyTypeObject *a = Py_TYPE(mine), *b = Py_TYPE(theirs);
-    if (is_text(a) && is_text(b))
-        return str_equal(mine, theirs) ? KIN_FIND_HIT : KIN_FIND_ABSENT;
-    if (by_identity(a) && (by_identity(b) || is_scalar(b)))
+    if (mine == theirs)
+        return KIN_FIND_HIT;
+    key_kind a = kind_of_key(Py_TYPE(mine)), b = kind_of_key(Py_TYPE(theirs));
+    bool equal = false;
+    if (a == KEY_UNKNOWN || b == KEY_UNKNOWN)
+        return KIN_FIND_UNSURE;
+    if (a != b || a == KEY_IDENTITY)
         return KIN_FIND_ABSENT;
-    if (by_identity(b) && is_scalar(a))
-        return KIN_FIND_ABSENT;
-    if (is_number(a) && is_number(b)) /* of different types perhaps: 1 == True == 1.0 */
-        return numbers_equal(mine, theirs) ? KIN_FIND_HIT : KIN_FIND_ABSENT;
-    if (a == &PyBytes_Type && b == &PyBytes_Type)
-        return PyBytes_GET_SIZE(mine) == PyBytes_GET_SIZE(theirs) &&
-                       memcmp(PyBytes_AS_STRING(mine), PyBytes_AS_STRING(theirs), (size_t)PyBytes_GET_SIZE(mine)) == 0
-                   ? KIN_FIND_HIT
-                   : KIN_FIND_ABSENT;
-    if (is_scalar(a) && is_scalar(b))
-        return KIN_FIND_ABSENT;
-    bool devices[] = {is_device(a), is_device(b)};
-    if (devices[0] && devices[1])
-        return compare_in_c(mine, theirs) ? KIN_FIND_HIT : KIN_FIND_ABSENT;
-    if ((devices[0] && (is_scalar(b) || is_identity_type(b))) || (devices[1] && (is_scalar(a) || is_identity_type(a))))
-        return KIN_FIND_ABSENT;
-    return KIN_FIND_UNSURE;
+    if (a == KEY_TUPLE)
+        return compare_tuples(mine, theirs);
+    if (a == KEY_SET)
+        return compare_sets(mine, theirs);
+    if (a == KEY_TEXT)
+        equal = str_equal(mine, theirs);
+    else if (a == KEY_BYTES)
+        equal = bytes_equal(mine, theirs);
+    else if (a == KEY_NUMBER) /* each slot knows the types below its own (bool, int, float, complex), so one of the two directions answers */
+        equal = compare_in_c(mine, theirs) || compare_in_c(theirs, mine);
+    else
+        equal = compare_in_c(mine, theirs);
+    return equal ? KIN_FIND_HIT : KIN_FIND_ABSENT;
 }
 
 /* ---- dict tables ---------------------------------------------------------------------------------------------- */
