@@ -469,6 +469,24 @@ def test_counters():
     check(fn, vector())
 
 
+# -- keys of dicts --------------------------------------------------------------------------------------------------------------
+
+
+def test_dicts_of_functions_and_tuples():
+    def fn(x):
+        table = {torch.sin: 1.0, torch.cos: 2.0}
+        shapes = {(t.shape, t.dtype): t for t in (x, x[:2])}
+        return sum(f(x) * w for f, w in table.items()) + shapes[torch.Size([6]), torch.float32]
+    check(fn, vector())
+
+
+def test_counter_of_a_generator_of_dtypes():
+    def fn(x):
+        dtypes = collections.Counter(t.dtype for t in (x, x + 1, x.long()))
+        return x * dtypes[torch.float32] + len(dtypes)
+    check(fn, vector())
+
+
 # -- iterators that share a source -------------------------------------------------------------------------------------------------
 
 

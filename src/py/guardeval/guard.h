@@ -38,11 +38,13 @@ bool kin_guard_holds(const kin_refs *refs, const kin_fact *fact, PyObject *obj, 
 /* Exact comparison of builtin immutables: type pointer and bits: int, float, complex, str, bytes, bool,
  * None, Ellipsis, NotImplemented; tuple, slice, range, frozenset element by element; anything else by identity. */
 bool kin_exact_equal(PyObject *a, PyObject *b);
+/* Do such objects, or others that hash and compare as object does it, stand for one key in a dict? 1, True and 1.0 do. */
+bool kin_exact_same_key(PyObject *a, PyObject *b);
 /* bool() of an exact builtin, -1 for anything else. */
 int kin_exact_truth(PyObject *obj);
 /* Is obj of a type that kin_exact_equal compares by content (all the way down)? */
 bool kin_is_exact_immutable(PyObject *obj);
-/* Found in dicts by its bits or, hashed and compared as object does it, by its address: classes, functions. No user code decides. */
+/* Can guards look such a key up in a dict? No user code decides whether it is there (kin_heap_key_hash). */
 bool kin_is_exact_key(PyObject *obj);
 /* dict[key] for such a key, without running code: borrowed; NULL (no exception is set): it is not there. */
 PyObject *kin_exact_item(PyObject *dict, PyObject *key);

@@ -141,6 +141,34 @@ kin_exact_equal(PyObject *a, PyObject *b)
     return torch_values_equal(a, b);
 }
 
+static bool
+is_exact_number(PyObject *obj)
+{
+    return PyLong_CheckExact(obj) || PyBool_Check(obj) || PyFloat_CheckExact(obj) || PyComplex_CheckExact(obj);
+}
+
+bool
+kin_exact_same_key(PyObject *a, PyObject *b)
+{
+    PyTypeObject *type = Py_TYPE(a);
+    if (a == b)
+        return true;
+    if (PyTuple_Check(a) && PyTuple_Check(b)) { /* torch.Size among them */
+        bool same = PyTuple_GET_SIZE(a) == PyTuple_GET_SIZE(b);
+        for (Py_ssize_t i = 0; same && i < PyTuple_GET_SIZE(a); i++)
+            same = kin_exact_same_key(PyTuple_GET_ITEM(a, i), PyTuple_GET_ITEM(b, i));
+        return same;
+    }
+    if (type == Py_TYPE(b) && (type == &PyUnicode_Type || type == &PyLong_Type || type == &PyBytes_Type))
+        return kin_exact_equal(a, b);
+    bool numbers = is_exact_number(a) && is_exact_number(b);
+    if (!numbers && (type != Py_TYPE(b) || !(kin_is_exact_immutable(a) || PyCFunction_CheckExact(a))))
+        return false;
+    int same = PyObject_RichCompareBool(a, b, Py_EQ);
+    PyErr_Clear();
+    return same > 0;
+}
+
 bool
 kin_exact_has_nan(PyObject *obj)
 {
@@ -204,10 +232,8 @@ kin_is_exact_immutable(PyObject *obj)
 bool
 kin_is_exact_key(PyObject *obj)
 {
-    const PyTypeObject *type = Py_TYPE(obj);
-    return kin_is_exact_immutable(obj) || (type->tp_hash == PyBaseObject_Type.tp_hash &&
-                                           type->tp_richcompare == PyBaseObject_Type.tp_richcompare) ||
-           kin_is_enum_class(Py_TYPE(obj)) || kin_is_mixed_enum_class(Py_TYPE(obj));
+    Py_hash_t hash;
+    return kin_heap_key_hash(obj, &hash);
 }
 
 PyObject *

@@ -1,4 +1,4 @@
-/* C functions that first of all take every item of an iterator: functools.reduce, OrderedDict, deque, tuple.__new__, itertools.tee, product ... Given a generator or a
+/* C functions that first of all take every item of an iterator: functools.reduce, OrderedDict, deque, Counter, tuple.__new__, itertools.product ... Given a generator or a
  * map object of the recording, they are modelled on its items, as if the program had handed over a tuple of them.
  */
 #include "py/compat/heap.h"
@@ -6,24 +6,6 @@
 #include "py/iterators/consume.h"
 #include "py/models/models.h"
 #include "py/objects/objects.h"
-
-/* -- which, and which of their arguments they go through ---------------------------------------------------------------- */
-
-/* -1: none of them. */
-static int
-drained_argument(PyObject *callee)
-{
-    static PyObject *ordered, *deque, *tee, *combinations, *permutations, *product, *new_tuple;
-    if (rec_is_reduce(callee))
-        return 1;
-    if (callee == kin_import_once(&ordered, "collections", "OrderedDict") || callee == kin_import_once(&deque, "collections", "deque") ||
-        callee == kin_import_once(&tee, "itertools", "tee") || callee == kin_import_once(&combinations, "itertools", "combinations") ||
-        callee == kin_import_once(&permutations, "itertools", "permutations") || callee == kin_import_once(&product, "itertools", "product"))
-        return 0;
-    if (new_tuple == NULL)
-        new_tuple = PyDict_GetItemString(kin_type_dict(&PyTuple_Type), "__new__"); /* borrowed, of a static type */
-    return callee == new_tuple ? 1 : -1;
-}
 
 /* -- the call on the items ------------------------------------------------------------------------------------------------ */
 
@@ -42,15 +24,22 @@ call_on_items(rec *r, const rec_args *a, uint32_t at, const kin_vid *items, uint
     return done;
 }
 
+/* The items' objects are there as long as the instruction. */
+static void
+show_items(rec *r, const rec_consumer *c)
+{
+    for (uint32_t i = 0; i < c->n; i++)
+        if (O(r, c->items[i]) == NULL)
+            r->info.at[c->items[i]].obj = c->held[i];
+}
+
 static bool
 finish_drained(rec *r, rec_consumer *c)
 {
     PyObject *real = PyTuple_New(c->n);
     for (uint32_t i = 0; real != NULL && i < c->n; i++)
         PyTuple_SET_ITEM(real, i, Py_NewRef(c->held[i]));
-    for (uint32_t i = 0; i < c->n; i++)
-        if (O(r, c->items[i]) == NULL)
-            r->info.at[c->items[i]].obj = c->held[i]; /* as long as the instruction */
+    show_items(r, c);
     bool done = real != NULL && call_on_items(r, &c->call, c->drained, c->items, c->n, real);
     Py_XDECREF(real);
     PyErr_Clear();
@@ -58,6 +47,29 @@ finish_drained(rec *r, rec_consumer *c)
 }
 
 static const consumer_row drained_row = {"drained", TAKE_ALL, finish_drained};
+
+/* _count_elements: the numbers are stored when all items are there. */
+static bool
+finish_counted(rec *r, rec_consumer *c)
+{
+    kin_vid pairs[2 * MOST_COUNTED];
+    uint32_t n;
+    show_items(r, c);
+    return rec_count_items(r, c->args[0], c->items, c->n, pairs, &n) && rec_model_value(r, &c->call, rec_const(r, Py_None));
+}
+
+static void
+put_counted(rec *r, rec_consumer *c)
+{
+    kin_vid pairs[2 * MOST_COUNTED];
+    uint32_t n, first = r->t->steps.len;
+    if (rec_count_items(r, c->args[0], c->items, c->n, pairs, &n))
+        rec_put_in_own_dict(r, c->args[0], pairs, n);
+    for (uint32_t s = first; s < r->t->steps.len; s++)
+        r->t->steps.at[s].snap = 0; /* the instruction is over: it is not left here, which would do without what is stored */
+}
+
+static const consumer_row counted_row = {"counted", TAKE_ALL, finish_counted, NULL, put_counted};
 
 /* -- reduce() of a function of the program over a generator: they take turns ---------------------------------------------- */
 
@@ -123,12 +135,38 @@ fold_generator(rec *r, const rec_args *a, rec_gen *gen)
     return true;
 }
 
+/* -- which functions, and which of their arguments they go through -------------------------------------------------------- */
+
+typedef struct {
+    const char *module, *name;
+    uint32_t argument;
+    const consumer_row *row;
+} drain_row;
+
+static const drain_row rows[] = {
+    {"functools", "reduce", 1, &drained_row}, {"collections", "OrderedDict", 0, &drained_row}, {"collections", "deque", 0, &drained_row},
+    {"itertools", "combinations", 0, &drained_row}, {"itertools", "permutations", 0, &drained_row}, {"itertools", "product", 0, &drained_row},
+    {"_collections", "_count_elements", 1, &counted_row}};
+static const drain_row new_tuple_row = {"builtins", "tuple.__new__", 1, &drained_row};
+
+static const drain_row *
+find_row(PyObject *callee)
+{
+    static PyObject *kept[sizeof rows / sizeof *rows], *new_tuple;
+    for (size_t i = 0; callee != NULL && i < sizeof rows / sizeof *rows; i++)
+        if (callee == kin_import_once(&kept[i], rows[i].module, rows[i].name))
+            return &rows[i];
+    if (new_tuple == NULL)
+        new_tuple = PyDict_GetItemString(kin_type_dict(&PyTuple_Type), "__new__"); /* borrowed, of a static type */
+    return callee != NULL && callee == new_tuple ? &new_tuple_row : NULL;
+}
+
 /* -- the call ------------------------------------------------------------------------------------------------------------ */
 
 static bool
-drain_generator(rec *r, const rec_args *a, uint32_t at)
+drain_generator(rec *r, const rec_args *a, const drain_row *row)
 {
-    rec_gen *gen = rec_usable_generator(r, a->args[at]);
+    rec_gen *gen = rec_usable_generator(r, a->args[row->argument]);
     kin_vid func, self;
     if (gen == NULL)
         return false;
@@ -137,9 +175,9 @@ drain_generator(rec *r, const rec_args *a, uint32_t at)
     rec_consumer *c = rec_begin_consumer(r, gen);
     if (c == NULL)
         return false;
-    c->row = &drained_row;
-    c->source = a->args[at];
-    c->drained = at;
+    c->row = row->row;
+    c->source = a->args[row->argument];
+    c->drained = row->argument;
     rec_consume_as(r, c, a);
     return true;
 }
@@ -165,8 +203,8 @@ drain_lazy(rec *r, const rec_args *a, uint32_t at)
 bool
 rec_consume_drained(rec *r, const rec_args *a)
 {
-    int at = a->npos + a->nkw <= CONSUMER_ARGS ? drained_argument(O(r, a->callee)) : -1;
-    if (at < 0 || (uint32_t)at >= a->npos)
+    const drain_row *row = a->npos + a->nkw <= CONSUMER_ARGS ? find_row(O(r, a->callee)) : NULL;
+    if (row == NULL || row->argument >= a->npos)
         return false;
-    return drain_generator(r, a, (uint32_t)at) || drain_lazy(r, a, (uint32_t)at);
+    return drain_generator(r, a, row) || drain_lazy(r, a, row->argument);
 }

@@ -1,4 +1,4 @@
-/* Models of OrderedDict and defaultdict, of dict.update and of counting. If the recording creates one whose keys are texts or ints, it is known like a dict
+/* Models of OrderedDict and defaultdict, of dict.update and of counting. If the recording creates one whose keys are constants, it is known like a dict
  * (VIRTUAL_DICT): its pairs in their order. What a defaultdict returns for a missing key is known if its factory is a
  * builtin class.
  */
@@ -221,13 +221,13 @@ static bool
 count_item(rec *r, const rec_virtual *f, kin_vid key, kin_vid *pairs, uint32_t *n)
 {
     uint32_t k = 0;
-    while (k < *n && O(r, pairs[k]) != O(r, key) && !kin_exact_equal(O(r, pairs[k]), O(r, key)))
+    while (k < *n && !kin_exact_same_key(O(r, pairs[k]), O(r, key)))
         k += 2;
     kin_vid *found = k < *n ? &pairs[k + 1] : rec_pairs_find(r, f, O(r, key));
     if (found != NULL && (O(r, *found) == NULL || !PyLong_CheckExact(O(r, *found)) || rec_need_const(r, *found) == 0))
         return false;
     PyObject *one = PyLong_FromLong(1), *number = found != NULL && one != NULL ? PyNumber_Add(O(r, *found), one) : Py_XNewRef(one);
-    pairs[k] = key;
+    pairs[k] = k < *n ? pairs[k] : key; /* the first of those that are equal */
     pairs[k + 1] = rec_const(r, number);
     *n = k < *n ? *n : *n + 2;
     Py_XDECREF(one);
@@ -235,19 +235,28 @@ count_item(rec *r, const rec_virtual *f, kin_vid key, kin_vid *pairs, uint32_t *
     return true;
 }
 
+bool
+rec_count_items(rec *r, kin_vid dict, const kin_vid *items, uint32_t n, kin_vid *pairs, uint32_t *npairs)
+{
+    const rec_virtual *f = rec_own_mapping(r, dict);
+    kin_vid key;
+    bool ok = f != NULL && n <= MOST_COUNTED && counts_as_dict(r, dict);
+    *npairs = 0;
+    for (uint32_t i = 0; ok && i < n; i++)
+        ok = (key = rec_pin_key(r, items[i])) != 0 && count_item(r, f, key, pairs, npairs);
+    return ok;
+}
+
 /* Counter(items): _count_elements puts how often each occurs into the new Counter. */
 static bool
 model_count_elements(rec *r, const rec_args *a)
 {
-    enum { MOST = 500 };
-    kin_vid *items = NULL, pairs[2 * MOST], from = a->npos == 2 ? a->args[1] : 0;
-    uint32_t n, npairs = 0;
-    const rec_virtual *f = a->npos == 2 && a->nkw == 0 ? rec_own_mapping(r, a->args[0]) : NULL;
-    if (f == NULL || O(r, from) == NULL || kin_is_tensor(O(r, from)) || !counts_as_dict(r, a->args[0]) || !rec_iterated(r, &from, &items, &n))
+    kin_vid *items = NULL, pairs[2 * MOST_COUNTED], from = a->npos == 2 ? a->args[1] : 0;
+    uint32_t n, npairs;
+    if (a->npos != 2 || a->nkw || O(r, from) == NULL || kin_is_tensor(O(r, from)) || rec_own_mapping(r, a->args[0]) == NULL ||
+        !rec_iterated(r, &from, &items, &n))
         return false;
-    bool ok = n <= MOST;
-    for (uint32_t i = 0; ok && i < n; i++)
-        ok = rec_is_known_key(r, items[i]) && count_item(r, f, rec_need_const(r, items[i]), pairs, &npairs);
+    bool ok = rec_count_items(r, a->args[0], items, n, pairs, &npairs);
     free(items);
     if (!ok)
         return false;

@@ -216,11 +216,10 @@ look_up(rec *r, kin_vid dict, kin_vid key, kin_vid *item)
     PyObject *obj = O(r, dict);
     rec_virtual *f = VIRTUAL(r, dict);
     *item = 0;
-    if (!(PyDict_CheckExact(obj) || rec_mapping(r, dict) != NULL || holds_key(obj, f, O(r, key))) || !is_key(r, key) || (f != NULL && !kin_is_exact_immutable(O(r, key)) && !rec_is_pair_key(O(r, key))))
+    if (!(PyDict_CheckExact(obj) || rec_mapping(r, dict) != NULL || holds_key(obj, f, O(r, key))) || !is_key(r, key) || (f != NULL && !rec_is_pair_key(O(r, key))))
         return false;
     if (f != NULL) {
-        PyObject *k = O(r, key);
-        if ((f = rec_mapping(r, dict)) == NULL || rec_may_equal_int(k))
+        if ((f = rec_mapping(r, dict)) == NULL)
             return false;
         kin_vid c = rec_need_const(r, key);
         kin_vid *found = rec_pairs_find(r, f, O(r, c));

@@ -157,7 +157,7 @@ static void
 put_pair(rec *r, kin_vid *pairs, uint32_t *n, kin_vid key, kin_vid value)
 {
     for (uint32_t i = 0; i < *n; i += 2)
-        if (kin_exact_equal(O(r, pairs[i]), O(r, key))) {
+        if (kin_exact_same_key(O(r, pairs[i]), O(r, key))) {
             pairs[i + 1] = value;
             return;
         }

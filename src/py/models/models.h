@@ -35,6 +35,9 @@ extern const rec_method_row rec_ordered_rows[], rec_ordered_views[]; /* methods 
 bool rec_model_ordered_dict(rec *r, const rec_args *a);
 bool rec_model_dict_update(rec *r, const rec_args *a);
 extern const rec_method_row rec_default_rows[];
+/* What _count_elements stores into a dict made here for these items: key, value, key, value ... False: not known. */
+enum { MOST_COUNTED = 500 };
+bool rec_count_items(rec *r, kin_vid dict, const kin_vid *items, uint32_t n, kin_vid *pairs, uint32_t *npairs);
 
 /* ---- environ.c ---- */
 /* True when it took care of the call. */

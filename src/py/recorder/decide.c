@@ -130,7 +130,7 @@ kin_vid
 rec_recognise(rec *r, kin_vid vid)
 {
     PyObject *obj = O(r, vid);
-    if (!r->opt->custom || r->region != NULL || obj == NULL || VIRTUAL(r, vid) != NULL || !(kin_is_tensor(obj) || PyTuple_CheckExact(obj)) || r->info.at[vid].graph)
+    if (!r->opt->custom || r->region != NULL || obj == NULL || VIRTUAL(r, vid) != NULL || rec_is_const(r, vid) || !(kin_is_tensor(obj) || PyTuple_CheckExact(obj)) || r->info.at[vid].graph)
         return vid;
     kin_vid known = find_same(r, vid);
     return known != 0 && rec_decide_is(r, vid, known) ? known : vid;

@@ -390,7 +390,7 @@ bool rec_function_has_tensor(rec *r, kin_vid func); /* in its closure; true wher
 rec_gen *rec_find_generator(rec *r, kin_vid vid);
 
 /* ---- items.c ---- */
-bool rec_pairs_of(rec *r, kin_vid dict, kin_vid **pairs, uint32_t *n); /* malloc'ed; keys are known texts or ints */
+bool rec_pairs_of(rec *r, kin_vid dict, kin_vid **pairs, uint32_t *n); /* malloc'ed; keys are known (rec_is_pair_key) */
 kin_vid rec_dict_item(rec *r, kin_vid dict, PyObject *key, PyObject *obj);
 bool rec_reads_as_tuple(PyTypeObject *tp);             /* a class of tuples that leaves reading to tuple's own code */
 rec_virtual *rec_named_items(rec *r, kin_vid vid);      /* VIRTUAL_NAMED that tuple's own code reads; NULL = not so */
@@ -520,9 +520,11 @@ bool rec_virtual_push(rec_virtual *f, kin_vid vid);
 void rec_escape(rec *r, kin_vid vid);
 /* Known contents as key, value pairs (dict items, instance attributes) with constant keys. */
 kin_vid *rec_pairs_find(rec *r, const rec_virtual *f, PyObject *key); /* place of the value; NULL = absent */
-bool rec_is_pair_key(PyObject *key); /* a text, an int or a plain member of an enum: a dict with such keys is followed. True and 1.0, which are equal to 1, are none */
+/* A builtin value, a plain member of an enum, or what is found by its address (a class, a function): a dict with such keys is followed. */
+bool rec_is_pair_key(PyObject *key);
+/* Such a key as a constant, also where it is a number that differs between calls: it is checked. 0: none. */
+kin_vid rec_pin_key(rec *r, kin_vid key);
 bool rec_is_known_key(rec *r, kin_vid key); /* such a key that can be a constant of the recording */
-bool rec_may_equal_int(PyObject *key); /* such a key must not be looked up in a dict that is followed */
 void rec_pairs_put(rec *r, rec_virtual *f, kin_vid key, kin_vid value);
 void rec_pairs_drop(rec *r, rec_virtual *f, PyObject *key);
 rec_virtual *rec_mapping(rec *r, kin_vid vid); /* key, value pairs of a virtual dict, dict-like instance or __dict__; NULL = unknown */

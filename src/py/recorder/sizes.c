@@ -404,11 +404,7 @@ rec_decide_equal(rec *r, kin_vid a, kin_vid b)
         rec_need_type(r, b);
         return equal_items(r, &a, &b, 1);
     }
-    if (!kin_is_exact_immutable(left) || !kin_is_exact_immutable(right) || rec_need_const(r, a) == 0 || rec_need_const(r, b) == 0)
-        return -1;
-    equal = PyObject_RichCompareBool(left, right, Py_EQ);
-    PyErr_Clear();
-    return equal; /* -1 where the comparison raised */
+    return rec_pin_key(r, a) != 0 && rec_pin_key(r, b) != 0 ? kin_exact_same_key(left, right) : -1;
 }
 
 bool

@@ -410,6 +410,19 @@ is_bound_to_object(PyObject *obj)
     return self != NULL && !PyModule_Check(self) && !PyType_Check(self);
 }
 
+/* A tuple or torch.Size that the recording has made of what is constant, but not of sizes that may change. */
+static bool
+holds_constants(rec *r, kin_vid vid)
+{
+    const rec_virtual *f = VIRTUAL(r, vid);
+    if (f == NULL || !f->known || (f->kind != VIRTUAL_TUPLE && !kin_is_size(O(r, vid))) || !kin_is_exact_immutable(O(r, vid)))
+        return false;
+    for (uint32_t i = 0; i < f->n; i++)
+        if (r->info.at[f->items[i]].sized || !rec_can_const(r, f->items[i]))
+            return false;
+    return true;
+}
+
 bool
 rec_can_const(rec *r, kin_vid vid)
 {
@@ -420,6 +433,8 @@ rec_can_const(rec *r, kin_vid vid)
     PyObject *obj = O(r, vid);
     if (obj == NULL)
         return false; /* not there yet */
+    if (holds_constants(r, vid))
+        return true;
     if (r->t->vals.at[vid].kind == KIN_VAL_STEP && (VIRTUAL(r, vid) != NULL || r->info.at[vid].made || is_new_each_time(obj) || rec_varies(r, vid)))
         return false;
     if (!kin_is_exact_immutable(obj) && !rec_pinnable(obj))
@@ -451,6 +466,11 @@ rec_need_const(rec *r, kin_vid vid)
     if (!rec_can_const(r, vid))
         return 0;
     PyObject *obj = O(r, vid);
+    if (holds_constants(r, vid)) {
+        for (uint32_t i = 0; i < VIRTUAL(r, vid)->n; i++)
+            rec_need_const(r, VIRTUAL(r, vid)->items[i]);
+        return r->info.at[vid].as_const = rec_const(r, obj);
+    }
     bool by_id = !kin_is_exact_immutable(obj) || obj == Py_None || PyBool_Check(obj) || obj == Py_Ellipsis ||
                  kin_exact_has_nan(obj);
     if (is_asked_by_fact(r, vid))
@@ -460,6 +480,37 @@ rec_need_const(rec *r, kin_vid vid)
     kin_vid c = rec_const(r, obj);
     r->info.at[vid].as_const = c;
     return c;
+}
+
+/* The items of a tuple or torch.Size made by the recording, each of them pinned. */
+static bool
+pin_items(rec *r, kin_vid vid)
+{
+    const rec_virtual *f = VIRTUAL(r, vid);
+    if (f == NULL || !f->known || (f->kind != VIRTUAL_TUPLE && !kin_is_size(O(r, vid))))
+        return false;
+    for (uint32_t i = 0; i < VIRTUAL(r, vid)->n; i++)
+        if (rec_pin_key(r, VIRTUAL(r, vid)->items[i]) == 0)
+            return false;
+    return true;
+}
+
+kin_vid
+rec_pin_key(rec *r, kin_vid key)
+{
+    PyObject *obj = O(r, key);
+    if (!rec_is_pair_key(obj))
+        return 0;
+    if (rec_can_const(r, key))
+        return rec_need_const(r, key);
+    if (!kin_is_exact_immutable(obj) || r->info.at[key].varies || r->info.at[key].drifts)
+        return 0;
+    if (!pin_items(r, key)) {
+        if (VIRTUAL(r, key) != NULL)
+            return 0;
+        rec_check(r, KIN_CHECK_EQ, key, obj, 0);
+    }
+    return r->info.at[key].as_const = rec_const(r, obj);
 }
 
 /* Length of an exact builtin container whose contents are read by path, or that an earlier step made. */
@@ -524,10 +575,29 @@ rec_make_virtual(rec *r, kin_vid vid, virtual_kind kind, const kin_vid *items, u
     return f;
 }
 
+/* Classes, functions, torch.dtypes: found by their address. */
+static bool
+is_key_by_address(PyObject *key)
+{
+    const PyTypeObject *tp = Py_TYPE(key);
+    bool plain = tp->tp_hash == PyBaseObject_Type.tp_hash && tp->tp_richcompare == PyBaseObject_Type.tp_richcompare;
+    return (plain || PyCFunction_CheckExact(key)) && rec_pinnable(key);
+}
+
 bool
 rec_is_pair_key(PyObject *key)
 {
-    return key != NULL && (PyUnicode_CheckExact(key) || PyLong_CheckExact(key) || kin_is_enum_class(Py_TYPE(key)));
+    if (key == NULL)
+        return false;
+    if (PyTuple_CheckExact(key) || kin_is_size(key)) {
+        for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(key); i++)
+            if (kin_is_enum_class(Py_TYPE(PyTuple_GET_ITEM(key, i))) || !rec_is_pair_key(PyTuple_GET_ITEM(key, i)))
+                return false;
+        return true;
+    }
+    if (kin_is_exact_immutable(key))
+        return !PySlice_Check(key) && !kin_exact_has_nan(key);
+    return kin_is_enum_class(Py_TYPE(key)) || is_key_by_address(key);
 }
 
 bool
@@ -536,17 +606,11 @@ rec_is_known_key(rec *r, kin_vid key)
     return rec_is_pair_key(O(r, key)) && rec_can_const(r, key);
 }
 
-bool
-rec_may_equal_int(PyObject *key)
-{
-    return PyBool_Check(key) || PyFloat_CheckExact(key) || PyComplex_CheckExact(key);
-}
-
 kin_vid *
 rec_pairs_find(rec *r, const rec_virtual *f, PyObject *key)
 {
     for (uint32_t i = 0; i + 1 < f->n; i += 2)
-        if (kin_exact_equal(O(r, f->items[i]), key))
+        if (kin_exact_same_key(O(r, f->items[i]), key))
             return &f->items[i + 1];
     return NULL;
 }

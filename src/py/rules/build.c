@@ -26,13 +26,9 @@ op_build_tuple(rec *r)
 static bool
 keys_known(rec *r, const kin_vid *pairs, uint32_t n)
 {
-    for (uint32_t i = 0; i < n; i += 2) {
-        if (!rec_is_pair_key(O(r, pairs[i])) || rec_need_const(r, pairs[i]) == 0)
+    for (uint32_t i = 0; i < n; i += 2)
+        if (!rec_is_known_key(r, pairs[i]) || rec_need_const(r, pairs[i]) == 0)
             return false;
-        for (uint32_t j = 0; j < i; j += 2)
-            if (kin_exact_equal(O(r, pairs[i]), O(r, pairs[j])))
-                return false;
-    }
     return true;
 }
 
@@ -64,7 +60,9 @@ build_map(rec *r, kin_vid *pairs, uint32_t n, int ndrop)
     kin_vid out = rec_step_out(r, KIN_STEP_BUILD_MAP, known ? KIN_STEP_PURE : quiet ? 0u : KIN_STEP_OPAQUE, pairs, n);
     if (!quiet)
         expect_code(r);
-    rec_make_virtual(r, out, VIRTUAL_DICT, pairs, n, known);
+    rec_virtual *f = rec_make_virtual(r, out, VIRTUAL_DICT, pairs, known ? 0 : n, known);
+    for (uint32_t i = 0; f != NULL && known && i < n; i += 2)
+        rec_pairs_put(r, f, rec_as_const(r, pairs[i]), pairs[i + 1]);
     r->info.at[out].type = &PyDict_Type;
     rec_drop(r, ndrop);
     rec_await_result(r, out, r->t->vals.at[out].step);
@@ -213,13 +211,11 @@ op_map_add(rec *r)
     kin_vid args[3] = {rec_peek(r, r->top->arg + 1), rec_peek(r, 1), rec_peek(r, 0)};
     rec_virtual *f = VIRTUAL(r, args[0]);
     bool known = f && f->known && rec_is_known_key(r, args[1]) && rec_need_const(r, args[1]);
-    for (uint32_t i = 0; known && i < f->n; i += 2)
-        known = !kin_exact_equal(O(r, f->items[i]), O(r, args[1]));
     bool quiet = known || hash_quietly(r, args + 1, 1, 1);
     rec_step(r, KIN_STEP_SET_SUBSCR, quiet ? KIN_STEP_MUTATES : KIN_STEP_OPAQUE | KIN_STEP_EFFECT, args, 3);
     rec_end_if_read(r, args[0]);
-    if (known && rec_virtual_push(f, args[1]))
-        rec_virtual_push(f, args[2]);
+    if (known)
+        rec_pairs_put(r, f, rec_as_const(r, args[1]), args[2]);
     else if (f)
         f->known = false;
     if (!quiet)

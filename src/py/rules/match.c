@@ -160,7 +160,7 @@ rec_op_match_keys(rec *r)
         rec_need_type(r, subject);
     }
     for (Py_ssize_t i = 0; known != NULL && i < n; i++)
-        if (rec_may_equal_int(PyTuple_GET_ITEM(keys, i))) {
+        if (!rec_is_pair_key(PyTuple_GET_ITEM(keys, i))) {
             rec_stop(r, "unsupported mapping pattern");
             return;
         }
