@@ -138,27 +138,30 @@ fold_generator(rec *r, const rec_args *a, rec_gen *gen)
 /* -- which functions, and which of their arguments they go through -------------------------------------------------------- */
 
 typedef struct {
-    const char *module, *name;
+    const char *module, *name, *method; /* method: of the class, NULL: the function or class itself */
     uint32_t argument;
-    const consumer_row *row;
+    const consumer_row *row; /* NULL: only what gives its items at once is gone through */
 } drain_row;
 
 static const drain_row rows[] = {
-    {"functools", "reduce", 1, &drained_row}, {"collections", "OrderedDict", 0, &drained_row}, {"collections", "deque", 0, &drained_row},
-    {"itertools", "combinations", 0, &drained_row}, {"itertools", "permutations", 0, &drained_row}, {"itertools", "product", 0, &drained_row},
-    {"_collections", "_count_elements", 1, &counted_row}};
-static const drain_row new_tuple_row = {"builtins", "tuple.__new__", 1, &drained_row};
+    {"functools", "reduce", NULL, 1, &drained_row}, {"collections", "OrderedDict", NULL, 0, &drained_row}, {"collections", "deque", NULL, 0, &drained_row},
+    {"itertools", "combinations", NULL, 0, &drained_row}, {"itertools", "permutations", NULL, 0, &drained_row}, {"itertools", "product", NULL, 0, &drained_row},
+    {"builtins", "tuple", "__new__", 1, &drained_row}, {"builtins", "dict", "fromkeys", 1, &drained_row}, {"collections", "OrderedDict", "fromkeys", 1, &drained_row},
+    {"collections", "deque", "extend", 1, NULL}, {"collections", "deque", "extendleft", 1, NULL},
+    {"_collections", "_count_elements", NULL, 1, &counted_row}};
 
 static const drain_row *
 find_row(PyObject *callee)
 {
-    static PyObject *kept[sizeof rows / sizeof *rows], *new_tuple;
-    for (size_t i = 0; callee != NULL && i < sizeof rows / sizeof *rows; i++)
-        if (callee == kin_import_once(&kept[i], rows[i].module, rows[i].name))
+    static PyObject *kept[sizeof rows / sizeof *rows];
+    for (size_t i = 0; callee != NULL && i < sizeof rows / sizeof *rows; i++) {
+        PyObject *found = kin_import_once(&kept[i], rows[i].module, rows[i].name);
+        if (found != NULL && rows[i].method != NULL)
+            found = PyDict_GetItemString(kin_type_dict((PyTypeObject *)found), rows[i].method); /* borrowed, of a static type */
+        if (callee == found)
             return &rows[i];
-    if (new_tuple == NULL)
-        new_tuple = PyDict_GetItemString(kin_type_dict(&PyTuple_Type), "__new__"); /* borrowed, of a static type */
-    return callee != NULL && callee == new_tuple ? &new_tuple_row : NULL;
+    }
+    return NULL;
 }
 
 /* -- the call ------------------------------------------------------------------------------------------------------------ */
@@ -206,5 +209,5 @@ rec_consume_drained(rec *r, const rec_args *a)
     const drain_row *row = a->npos + a->nkw <= CONSUMER_ARGS ? find_row(O(r, a->callee)) : NULL;
     if (row == NULL || row->argument >= a->npos)
         return false;
-    return drain_generator(r, a, row) || drain_lazy(r, a, row->argument);
+    return (row->row != NULL && drain_generator(r, a, row)) || drain_lazy(r, a, row->argument);
 }

@@ -6,16 +6,11 @@
 
 /* -- new ones ----------------------------------------------------------------------------------------------------------- */
 
-/* The class called with one dict, or with nothing, behind `first`; pairs are (re)placed in the order in which the class would. */
-static bool
-make_dict(rec *r, const rec_args *a, PyTypeObject *tp, kin_vid first, kin_vid from, PyObject *factory)
+void
+rec_make_dict_of(rec *r, const rec_args *a, kin_vid cls, kin_vid first, const kin_vid *pairs, uint32_t n)
 {
-    kin_vid all[3] = {a->callee}, values[128] = {from}, *pairs = NULL;
-    uint32_t n = 0, count = 1, npos = from != 0;
-    memcpy(values + npos, a->args + a->npos, a->nkw * sizeof *values);
-    const rec_args source = {.args = values, .npos = npos, .nkw = a->nkw, .kwnames = a->kwnames};
-    if (!rec_dict_pairs(r, &source, &pairs, &n))
-        return false;
+    kin_vid all[3] = {cls};
+    uint32_t count = 1;
     if (first != 0)
         all[count++] = first;
     if (n > 0) {
@@ -24,13 +19,27 @@ make_dict(rec *r, const rec_args *a, PyTypeObject *tp, kin_vid first, kin_vid fr
         all[count++] = plain;
     }
     kin_vid out = rec_step_out(r, KIN_STEP_CALL, KIN_STEP_PURE, all, count);
-    rec_virtual *f = rec_make_virtual(r, out, VIRTUAL_DICT, pairs, n, true);
-    if (f != NULL)
-        f->aux = factory;
-    r->info.at[out].type = tp;
-    free(pairs);
+    rec_make_virtual(r, out, VIRTUAL_DICT, pairs, n, true);
+    r->info.at[out].type = (PyTypeObject *)O(r, cls);
     rec_drop(r, a->ndrop);
     rec_await_result(r, out, r->t->vals.at[out].step);
+}
+
+/* The class called with one dict, or with nothing, behind `first`; pairs are (re)placed in the order in which the class would. */
+static bool
+make_dict(rec *r, const rec_args *a, kin_vid first, kin_vid from, PyObject *factory)
+{
+    kin_vid values[128] = {from}, *pairs = NULL;
+    uint32_t n = 0, npos = from != 0;
+    memcpy(values + npos, a->args + a->npos, a->nkw * sizeof *values);
+    const rec_args source = {.args = values, .npos = npos, .nkw = a->nkw, .kwnames = a->kwnames};
+    if (!rec_dict_pairs(r, &source, &pairs, &n))
+        return false;
+    rec_make_dict_of(r, a, a->callee, first, pairs, n);
+    rec_virtual *f = VIRTUAL(r, r->top->await_vid);
+    if (f != NULL)
+        f->aux = factory;
+    free(pairs);
     return true;
 }
 
@@ -38,7 +47,7 @@ make_dict(rec *r, const rec_args *a, PyTypeObject *tp, kin_vid first, kin_vid fr
 bool
 rec_model_ordered_dict(rec *r, const rec_args *a)
 {
-    return a->npos <= 1 && a->nkw < 100 && make_dict(r, a, &PyODict_Type, 0, a->npos ? a->args[0] : 0, NULL);
+    return a->npos <= 1 && a->nkw < 100 && make_dict(r, a, 0, a->npos ? a->args[0] : 0, NULL);
 }
 
 /* The classes whose instances are new each time and depend on nothing, or are constants. */
@@ -67,7 +76,7 @@ model_default_dict(rec *r, const rec_args *a)
     }
     kin_vid first = a->args[0];
     bool function = factory == NULL && PyFunction_Check(O(r, first));
-    if (!make_dict(r, a, (PyTypeObject *)O(r, a->callee), first, a->npos == 2 ? a->args[1] : 0, factory))
+    if (!make_dict(r, a, first, a->npos == 2 ? a->args[1] : 0, factory))
         return false;
     rec_virtual *f = VIRTUAL(r, r->top->await_vid);
     if (function && f != NULL)
@@ -205,7 +214,7 @@ rec_model_dict_update(rec *r, const rec_args *a)
 
 const rec_method_row rec_ordered_rows[] = {
     {"move_to_end", ordered_move}, {"popitem", ordered_popitem}, {"pop", ordered_pop}, {"copy", ordered_copy},
-    {"update", rec_model_dict_update}, {NULL, NULL}};
+    {"update", rec_model_dict_update}, {"fromkeys", rec_model_fromkeys}, {NULL, NULL}};
 
 /* Does the class leave reading and writing to dict? _count_elements asks its instances for nothing else then. */
 static bool

@@ -484,13 +484,15 @@ deque_change(rec *r, const rec_args *a)
 {
     if (!is_deque(r, a) || a->npos > 2)
         return false;
-    if (a->npos == 2) {
-        PyTypeObject *tp = Py_TYPE(O(r, a->args[1]));
-        if (tp != &PyLong_Type && tp != &PyList_Type && tp != &PyTuple_Type)
+    rec_virtual *f = VIRTUAL(r, a->args[0]), *items = a->npos == 2 ? VIRTUAL(r, a->args[1]) : NULL;
+    PyObject *given = a->npos == 2 ? O(r, a->args[1]) : NULL; /* none yet: a tuple in place of a map object */
+    if (a->npos == 2 && given == NULL && (items == NULL || items->kind != VIRTUAL_TUPLE))
+        return false;
+    if (given != NULL) {
+        if (!PyLong_CheckExact(given) && !PyList_CheckExact(given) && !PyTuple_CheckExact(given))
             return false;
         ask_type(r, a->args[1]);
     }
-    rec_virtual *f = VIRTUAL(r, a->args[0]), *items = a->npos == 2 ? VIRTUAL(r, a->args[1]) : NULL;
     bool inside = f != NULL && !f->escaped && (a->npos == 1 || items != NULL || PyLong_CheckExact(O(r, a->args[1])));
     for (uint32_t i = 0; inside && items != NULL && i < items->n; i++)
         rec_virtual_push(f, items->items[i]);

@@ -1,5 +1,6 @@
 /* Models of calls of builtin classes: tuple, list, dict, set, bool, exceptions, functools.partial. */
 #include "py/aten/sizes.h"
+#include "py/compat/imports.h"
 #include "py/models/models.h"
 #include "py/objects/objects.h"
 
@@ -211,21 +212,26 @@ rec_dict_pairs(rec *r, const rec_args *a, kin_vid **pairs, uint32_t *n)
     return false;
 }
 
-/* dict.fromkeys(keys, value) */
-static bool
-model_fromkeys(rec *r, const rec_args *a)
+/* cls.fromkeys(keys, value) */
+bool
+rec_model_fromkeys(rec *r, const rec_args *a)
 {
+    static PyObject *defaults;
     kin_vid from = a->npos >= 2 ? a->args[1] : 0, *items = NULL, *pairs = NULL;
-    uint32_t n = 0;
-    if (a->npos < 2 || a->npos > 3 || a->nkw || O(r, a->args[0]) != (PyObject *)&PyDict_Type ||
-        (VIRTUAL(r, from) != NULL && VIRTUAL(r, from)->kind == VIRTUAL_ITER) || kin_is_tensor(O(r, from)) || !rec_iterated(r, &from, &items, &n))
+    PyObject *cls = a->npos >= 2 ? O(r, a->args[0]) : NULL;
+    uint32_t n = 0, count = 0;
+    bool plain = cls == (PyObject *)&PyDict_Type, known = plain || cls == (PyObject *)&PyODict_Type || cls == kin_import_once(&defaults, "collections", "defaultdict");
+    if (!known || cls == NULL || a->npos > 3 || a->nkw || (VIRTUAL(r, from) != NULL && VIRTUAL(r, from)->kind == VIRTUAL_ITER) || kin_is_tensor(O(r, from)) ||
+        !rec_iterated(r, &from, &items, &n))
         return false;
     pairs = malloc((2 * n + 1) * sizeof *pairs);
-    for (uint32_t i = 0; pairs != NULL && i < n; i++) {
-        pairs[2 * i] = items[i];
-        pairs[2 * i + 1] = a->npos == 3 ? a->args[2] : rec_const(r, Py_None);
+    for (uint32_t i = 0; pairs != NULL && i < n; i++, count += 2) {
+        pairs[count] = items[i];
+        pairs[count + 1] = a->npos == 3 ? a->args[2] : rec_const(r, Py_None);
     }
-    bool ok = pairs != NULL && rec_dict_of_pairs(r, a, pairs, 2 * n);
+    bool ok = pairs != NULL && (plain ? rec_dict_of_pairs(r, a, pairs, count) : join_pairs(r, a, pairs, &count));
+    if (ok && !plain)
+        rec_make_dict_of(r, a, rec_need_const(r, a->args[0]), cls == (PyObject *)&PyODict_Type ? 0 : rec_const(r, Py_None), pairs, count);
     free(items);
     free(pairs);
     return ok;
@@ -356,4 +362,4 @@ rec_model_partial(rec *r, const rec_args *a)
 }
 
 const rec_method_row rec_build_rows[] = {
-    {"tuple", model_tuple}, {"list", model_list}, {"dict", model_dict}, {"dict.fromkeys", model_fromkeys}, {"set", model_set}, {"bool", model_bool}, {NULL, NULL}};
+    {"tuple", model_tuple}, {"list", model_list}, {"dict", model_dict}, {"dict.fromkeys", rec_model_fromkeys}, {"set", model_set}, {"bool", model_bool}, {NULL, NULL}};

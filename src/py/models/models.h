@@ -32,6 +32,9 @@ bool rec_is_pure_callable(PyObject *obj);
 
 /* ---- dicts.c ---- */
 extern const rec_method_row rec_ordered_rows[], rec_ordered_views[]; /* methods of OrderedDict, by bare name */
+/* cls(first, pairs): an OrderedDict or a defaultdict, whose first argument is its factory; 0: none. The result of the call `a`. */
+void rec_make_dict_of(rec *r, const rec_args *a, kin_vid cls, kin_vid first, const kin_vid *pairs, uint32_t n);
+bool rec_model_fromkeys(rec *r, const rec_args *a); /* model_build.c */
 bool rec_model_ordered_dict(rec *r, const rec_args *a);
 bool rec_model_dict_update(rec *r, const rec_args *a);
 extern const rec_method_row rec_default_rows[];

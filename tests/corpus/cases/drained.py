@@ -143,3 +143,48 @@ def sorts_by_sizes_that_change(ts):
     own.sort(key=lambda t: -t.shape[0])
     a, b = max(ts, key=lambda t: t.shape[0]), min(ts, key=len)
     return sorted(ts, key=lambda t: t.shape[0]), sorted(ts, key=torch.numel, reverse=True), own, a * 2, b, max(ts, key=torch.numel) * 3
+
+
+@case(mutate=glob(3, SCALE=3.0))
+def extends_a_deque_by_a_map(x):
+    d = collections.deque([x], maxlen=4)
+    d.extendleft(map(torch.sin, [x * SCALE, x + 1]))
+    d.extend(map(operator.neg, (x, x + SCALE)))
+    return d, d[0] * d[1]
+
+
+@case(mutate=glob(3, SCALE=3.0), replays=0)
+def extends_a_deque_by_a_generator(x):
+    d = collections.deque([x])
+    d.extend(rows(x))
+    return d, d[1] + 1
+
+
+@case(mutate=glob(3, SCALE=3.0))
+def ordered_from_keys(x):
+    d = collections.OrderedDict.fromkeys(["a", 1, "b", True], x * SCALE)
+    d["c"] = x
+    d.move_to_end("a")
+    return d, list(d), collections.OrderedDict.fromkeys("xy"), d["b"] + d[1]
+
+
+@case(mutate=glob(3, SCALE=3.0))
+def default_from_keys(x):
+    d = collections.defaultdict.fromkeys(("a", "b", "a"), x * SCALE)
+    return d, d.default_factory, d["a"] + 1, d.get("c")
+
+
+@case(raises=(0, 1, 2, 3, 4, 5), replays=0)
+def default_from_keys_has_no_factory(x):
+    return collections.defaultdict.fromkeys("ab", x)["c"]
+
+
+class Table(dict):
+    pass
+
+
+@case(mutate=glob(3, SCALE=3.0))
+def from_keys_of_a_generator(x):
+    d = dict.fromkeys((c for c in "abca"), x * SCALE)
+    e = dict.fromkeys((n for n in noisy(1, 2)), SCALE)
+    return d, d["b"] + 1, e, LOG, collections.OrderedDict.fromkeys(k for k in (1, True)), Table.fromkeys((c for c in "ab"), 1)
