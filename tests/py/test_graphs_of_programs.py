@@ -330,6 +330,7 @@ def ordered_dict_of_a_generator(x):
 def deques_of_iterators(x):
     rows = collections.deque((x * i for i in range(5)), maxlen=2)
     more = collections.deque(map(torch.sin, [x, x + 1]))
+    more.extendleft(map(torch.cos, [x, x + 2]))
     return rows[0] + rows[1] + more.popleft()
 
 
@@ -484,6 +485,19 @@ def test_counter_of_a_generator_of_dtypes():
     def fn(x):
         dtypes = collections.Counter(t.dtype for t in (x, x + 1, x.long()))
         return x * dtypes[torch.float32] + len(dtypes)
+    check(fn, vector())
+
+
+def test_dicts_from_keys():
+    def fn(x):
+        ordered, default = collections.OrderedDict.fromkeys("ab", x), collections.defaultdict.fromkeys((1, 2), x + 1)
+        return ordered["a"] + default[2] + len(dict.fromkeys(c for c in "aab"))
+    check(fn, vector())
+
+
+def test_attributes_and_methods_by_name():
+    def fn(x):
+        return operator.methodcaller("mean", dim=0, keepdim=True)(x) + operator.attrgetter("real")(x * 2)
     check(fn, vector())
 
 

@@ -106,14 +106,18 @@ rec_new_getter(rec *r, const rec_args *a)
 {
     PyTypeObject *tp = (PyTypeObject *)O(r, a->callee);
     bool names = strcmp(tp->tp_name, "operator.itemgetter") != 0;
-    if (a->npos < 1 || a->nkw || a->npos > 16)
+    if (a->npos < 1 || a->npos + a->nkw > 16 || (a->nkw && strcmp(tp->tp_name, "operator.methodcaller") != 0))
         return false;
     for (uint32_t i = 0; i < a->npos; i++)
         if (O(r, a->args[i]) == NULL || (names && (i == 0 || strcmp(tp->tp_name, "operator.attrgetter") == 0) &&
                                          (!PyUnicode_CheckExact(O(r, a->args[i])) || rec_need_const(r, a->args[i]) == 0)))
             return false;
     kin_vid out = rec_model_step(r, a, KIN_STEP_PURE);
-    rec_make_virtual(r, out, VIRTUAL_GETTER, a->args, a->npos, true);
+    rec_virtual *f = rec_make_virtual(r, out, VIRTUAL_GETTER, a->args, a->npos + a->nkw, true);
+    if (f != NULL && a->nkw) {
+        f->aux = a->kwnames;
+        rec_ref(r, a->kwnames); /* as long as the recording */
+    }
     r->info.at[out].type = tp;
     return true;
 }
@@ -157,7 +161,7 @@ apply_getter(rec *r, const rec_virtual *f, getter_kind kind, const kin_vid *args
                 return 0;
         return f->n == 1 ? all[0] : rec_build_tuple(r, all, f->n, NULL);
     }
-    if (n != 1 || O(r, args[0]) == NULL)
+    if (n != 1 || O(r, args[0]) == NULL || f->aux != NULL)
         return 0;
     rec_attr_find(r, args[0], O(r, rec_as_const(r, f->items[0])), &at);
     if (at.kind != ATTR_METHOD)
@@ -167,32 +171,56 @@ apply_getter(rec *r, const rec_virtual *f, getter_kind kind, const kin_vid *args
     return rec_apply(r, at.value, all, f->n);
 }
 
+/* methodcaller(name, ...)(obj) is obj.name(...). */
+static bool
+call_method(rec *r, const rec_args *a, const rec_virtual *f)
+{
+    kin_vid all[MOST_ARGS];
+    attr_result at;
+    uint32_t nkw = f->aux != NULL ? (uint32_t)PyTuple_GET_SIZE(f->aux) : 0;
+    rec_attr_find(r, a->args[0], O(r, rec_as_const(r, f->items[0])), &at);
+    if (at.kind != ATTR_METHOD)
+        return false;
+    all[0] = at.self;
+    memcpy(all + 1, f->items + 1, (f->n - 1) * sizeof *all);
+    rec_do_call(r, &(rec_args){.callee = at.value, .args = all, .npos = f->n - nkw, .nkw = nkw, .kwnames = f->aux, .ndrop = a->ndrop});
+    return true;
+}
+
+/* attrgetter("T")(tensor); false: the name has dots. */
+static bool
+load_attribute(rec *r, const rec_args *a, PyObject *name)
+{
+    const kin_vid tensor = a->args[0];
+    if (PyUnicode_FindChar(name, '.', 0, PyUnicode_GET_LENGTH(name), 1) != -1)
+        return false;
+    Py_INCREF(name);
+    PyUnicode_InternInPlace(&name);
+    PyObject *kept = O(r, rec_const(r, name));
+    Py_DECREF(name);
+    as_operands(r, &tensor, 1, a->ndrop);
+    rec_op_load_attr(r, kept, false);
+    return true;
+}
+
 /* A getter made here is called. */
 bool
 rec_call_getter(rec *r, const rec_args *a)
 {
     getter_kind kind;
     rec_virtual *f = getter_of(r, a->callee, &kind);
-    kin_vid all[MOST_ARGS];
-    attr_result at;
     if (f == NULL || a->npos != 1 || a->nkw)
         return false;
+    if (kind == CALLS_METHOD)
+        return call_method(r, a, f);
     if (kind == GETS_ITEM && f->n == 1) {
-        all[0] = a->args[0];
-        all[1] = f->items[0];
+        const kin_vid all[2] = {a->args[0], f->items[0]};
         as_operands(r, all, 2, a->ndrop);
         rec_op_subscr(r);
         return true;
     }
-    if (kind == CALLS_METHOD) {
-        rec_attr_find(r, a->args[0], O(r, rec_as_const(r, f->items[0])), &at);
-        if (at.kind != ATTR_METHOD)
-            return false;
-        all[0] = at.self;
-        memcpy(all + 1, f->items + 1, (f->n - 1) * sizeof *all);
-        rec_do_call(r, &(rec_args){.callee = at.value, .args = all, .npos = f->n, .ndrop = a->ndrop});
+    if (kind == GETS_ATTRIBUTE && f->n == 1 && rec_is_tensor_value(r, a->args[0]) && load_attribute(r, a, O(r, rec_as_const(r, f->items[0]))))
         return true;
-    }
     kin_vid value = apply_getter(r, f, kind, a->args, a->npos);
     if (value == 0)
         return false;

@@ -243,3 +243,21 @@ def maps_c_functions(x):
     q, k = map(torch.relu, [x, x * SCALE])
     return (q, k, list(map(torch.add, [x, x], [1, SCALE])), tuple(map(operator.itemgetter(1), [(1, x), (2, q)])), list(map(str, [1, 2])), sum(map(torch.abs, [x, k])),
             dict(map(lambda p: (p[0], p[1] + 1), [("a", x)])), list(map(x.add, [1, 2])), max(map(len, ["a", "bb"])), torch.stack(list(map(torch.Tensor.neg, [x, q]))))
+
+
+@case(mutate=glob(3, SCALE=3.0))
+def getters_of_tensors(x):
+    scaled = operator.attrgetter("mT")(x * SCALE)
+    name = "".join(["re", "al"])
+    return scaled, operator.attrgetter(name)(x) + 1, operator.attrgetter("grad")(x), operator.attrgetter("dtype")(x), operator.attrgetter("T")(x).shape
+
+
+@case(raises=(0, 1, 2, 3, 4, 5), replays=0)
+def getter_of_a_missing_attribute(x):
+    return operator.attrgetter("missing")(x * SCALE)
+
+
+@case(mutate=glob(3, SCALE=3.0))
+def caller_with_keywords(x):
+    mean, clamp = operator.methodcaller("mean", dim=0, keepdim=True), operator.methodcaller("clamp", -1.0, max=SCALE)
+    return mean(x), clamp(x * 3), operator.methodcaller("split", sep=",", maxsplit=1)("a,b,c"), list(map(operator.methodcaller("sum", dim=1), [x, x * SCALE]))
