@@ -1,9 +1,9 @@
-/* What contextlib.ExitStack asks for: sys.exc_info() where nothing is being handled, types.MethodType(function, object). */
+/* What contextlib.ExitStack asks for: sys.exc_info() or, since 3.14, sys.exception() where nothing is being handled, types.MethodType(function, object). */
 #include "py/models/models.h"
 
-/* (None, None, None), which is checked. In a handler of the recording the traceback belongs to the answer: that is left to CPython. */
+/* Nothing is being handled, which is checked. In a handler of the recording the traceback belongs to the answer: that is left to CPython. */
 static bool
-model_exc_info(rec *r, const rec_args *a)
+handles_nothing(rec *r, const rec_args *a)
 {
     PyObject *type, *value, *traceback;
     if (a->npos || a->nkw || r->region != NULL || r->top->exc != 0)
@@ -22,10 +22,22 @@ model_exc_info(rec *r, const rec_args *a)
         return false;
     }
     rec_check(r, KIN_CHECK_IS, r->handled, Py_None, 0); /* a handler of the recording has read it without asking what it is */
+    return true;
+}
+
+static bool
+model_exc_info(rec *r, const rec_args *a)
+{
     PyObject *answer = PyTuple_Pack(3, Py_None, Py_None, Py_None);
-    bool done = answer != NULL && rec_model_value(r, a, rec_const(r, answer));
+    bool done = answer != NULL && handles_nothing(r, a) && rec_model_value(r, a, rec_const(r, answer));
     Py_XDECREF(answer);
     return done;
+}
+
+static bool
+model_exception(rec *r, const rec_args *a)
+{
+    return handles_nothing(r, a) && rec_model_value(r, a, rec_const(r, Py_None));
 }
 
 bool
@@ -43,4 +55,4 @@ rec_new_method(rec *r, const rec_args *a)
     return true;
 }
 
-const rec_method_row rec_sys_rows[] = {{"exc_info", model_exc_info}, {NULL, NULL}};
+const rec_method_row rec_sys_rows[] = {{"exc_info", model_exc_info}, {"exception", model_exception}, {NULL, NULL}};

@@ -37,14 +37,14 @@ is_field_name(PyObject *name)
     return ok;
 }
 
-/* How many fields there are; -1: the call raises, or renames some. */
+/* How many fields there are; -1: the call raises. */
 static Py_ssize_t
-count_fields(PyObject *names)
+count_fields(PyObject *names, bool renamed)
 {
     PyObject *spaced = PyUnicode_Check(names) ? PyObject_CallMethod(names, "replace", "ss", ",", " ") : NULL;
     PyObject *list = spaced != NULL ? PyUnicode_Split(spaced, NULL, -1) : PySequence_List(names), *set = list != NULL ? PySet_New(list) : NULL;
-    Py_ssize_t n = set != NULL && PySet_GET_SIZE(set) == PyList_GET_SIZE(list) ? PyList_GET_SIZE(list) : -1;
-    for (Py_ssize_t i = 0; i < n; i++)
+    Py_ssize_t n = set != NULL && (renamed || PySet_GET_SIZE(set) == PyList_GET_SIZE(list)) ? PyList_GET_SIZE(list) : -1;
+    for (Py_ssize_t i = 0; i < n && !renamed; i++)
         if (!is_field_name(PyList_GET_ITEM(list, i)))
             n = -1;
     Py_XDECREF(set);
@@ -54,16 +54,32 @@ count_fields(PyObject *names)
     return n;
 }
 
+static bool
+is_keyword(const rec_args *a, uint32_t i, const char *name)
+{
+    return PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(a->kwnames, i), name) == 0;
+}
+
+/* Does the call replace names that are no names of fields? */
+static bool
+renames(rec *r, const rec_args *a)
+{
+    for (uint32_t i = 0; i < a->nkw; i++)
+        if (is_keyword(a, i, "rename"))
+            return O(r, a->args[a->npos + i]) == Py_True;
+    return false;
+}
+
 /* Will the call return? */
 static bool
 is_right(rec *r, const rec_args *a)
 {
     PyObject *names = O(r, a->args[1]);
     bool known = names != NULL && (PyUnicode_CheckExact(names) || PyList_CheckExact(names) || PyTuple_CheckExact(names));
-    Py_ssize_t n = known ? count_fields(names) : -1;
+    Py_ssize_t n = known ? count_fields(names, renames(r, a)) : -1;
     for (uint32_t i = 0; n >= 0 && i < a->nkw; i++) {
         PyObject *value = O(r, a->args[a->npos + i]);
-        bool defaults = PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(a->kwnames, i), "defaults") == 0;
+        bool defaults = is_keyword(a, i, "defaults");
         if (value == NULL || (defaults && value != Py_None && (!PyTuple_CheckExact(value) || PyTuple_GET_SIZE(value) > n)))
             return false;
     }
@@ -86,7 +102,7 @@ read_keywords(rec *r, const rec_args *a, kin_vid *values, PyObject **names)
 {
     bool module = false, ok = true;
     for (uint32_t i = 0; ok && i < a->nkw; i++) {
-        module = module || PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(a->kwnames, i), "module") == 0;
+        module = module || is_keyword(a, i, "module");
         ok = (values[i] = rec_need_const(r, a->args[a->npos + i])) != 0;
     }
     Py_ssize_t n = a->nkw + !module;

@@ -28,12 +28,13 @@ is_held(const rec *r, kin_vid vid)
     return false;
 }
 
+/* Since 3.12 the offset of an instance's list of references may be negative; 0: the class has none. */
 bool
 rec_new_weakref(rec *r, const rec_args *a)
 {
     PyObject *obj = a->npos > 0 ? O(r, a->args[0]) : NULL;
     if (obj == NULL || a->nkw || a->npos > 2 || (a->npos == 2 && (O(r, a->args[1]) != Py_None || rec_need_const(r, a->args[1]) == 0)) ||
-        Py_TYPE(obj)->tp_weaklistoffset <= 0 || r->region != NULL)
+        Py_TYPE(obj)->tp_weaklistoffset == 0 || r->region != NULL)
         return false;
     kin_vid made = find_reference(r, a->args[0]);
     if (made != 0 && O(r, made) != NULL && is_held(r, made))

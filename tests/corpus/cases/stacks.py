@@ -131,7 +131,7 @@ def returned_without_an_end(x):
 @case(mutate=glob(3, SCALE=3.0))
 def methods_made_by_hand(x):
     bound = types.MethodType(lambda self, y: self * y, x)
-    return bound(SCALE), bound.__self__ is x, sys.exc_info()
+    return bound(SCALE), bound.__self__ is x, sys.exc_info(), sys.exception()
 
 
 @case(mutate=glob(3, SCALE=3.0), replays=0)
@@ -140,7 +140,8 @@ def asks_what_is_handled(x):
         raise ValueError("v")
     except ValueError:
         kind, value, _ = sys.exc_info()
-    return x * SCALE, kind, str(value), sys.exc_info()
+        same = sys.exception() is value
+    return x * SCALE, kind, str(value), same, sys.exc_info(), sys.exception()
 
 
 @case(mutate=glob(3, SCALE=3.0))
