@@ -224,3 +224,47 @@ def test_the_attribute_of_a_module():
             assert torch.allclose(theirs(x), compiled(x), rtol=1e-5, atol=1e-6)
     assert ours.scale == theirs.scale and ours.calls == theirs.calls
     assert kintsugi.stats(compiled)["recordings"] <= 3
+
+
+def put(x, where, value):
+    y = x.clone()
+    y[where] = value
+    return y
+
+
+# What torch.tensor() and the like make of a number is rounded to the tensor's dtype, or cut to a whole number.
+MADE = {
+    "tensor": lambda x, s: x * torch.tensor(s),
+    "list": lambda x, s: x @ torch.tensor([s, 1 - s, 0.3]),
+    "literals": lambda x, s: x @ torch.tensor([[0.11, s], [s, 0.37], [s, s]]),
+    "bfloat16": lambda x, s: x * torch.tensor([s], dtype=torch.bfloat16),
+    "float16": lambda x, s: x * torch.tensor(s, dtype=torch.float16),
+    "double": lambda x, s: x * torch.tensor(s, dtype=torch.float64),
+    "whole": lambda x, s: x * torch.tensor(s * 10, dtype=torch.int64),
+    "whole, and as it is": lambda x, s: x * torch.tensor(s * 10, dtype=torch.int64) + s * 10,
+    "many": lambda x, s: x.sum() * torch.tensor([s] * 40),
+    "as_tensor": lambda x, s: torch.maximum(x, torch.as_tensor(s)),
+    "new_tensor": lambda x, s: torch.cat([x.new_tensor([s, 2.0]), x[0]]),
+    "Tensor": lambda x, s: x * torch.Tensor([s]),
+    "row": lambda x, s: put(x, 0, s),
+    "columns": lambda x, s: put(x, (slice(None), slice(0, 2)), s),
+    "chosen": lambda x, s: put(x, x > 0, s),
+    "whole row": lambda x, s: put(x.long(), 0, s * 10),
+    "steps": lambda x, s: x.sum() + torch.arange(0, 1, s),
+    "end": lambda x, s: x.sum() + torch.arange(s * 10),
+    "quantile": lambda x, s: torch.quantile(x, s),
+    "bounds": lambda x, s: torch.bucketize(x, torch.tensor([-s, 0.0, s])) + 0.0,
+}
+
+
+@pytest.mark.parametrize("name", list(MADE))
+@pytest.mark.parametrize("values", [(0.11, 0.37), tuple(0.11 + i / 75 for i in range(7))], ids=["two", "many"])
+@pytest.mark.parametrize("gradients", [False, True])
+def test_tensors_made_of_numbers(name, values, gradients):
+    """Numbers are found by comparing two captures. Two that became the same in a tensor were taken for a constant: later calls got the first one."""
+    fn = MADE[name]
+    compiled = kintsugi.compile(fn)
+    torch.manual_seed(0)
+    for call in range(16):
+        x, s = torch.randn(4, 3, requires_grad=gradients), values[call % len(values)]
+        torch.testing.assert_close(compiled(x, s), fn(x, s), rtol=1e-5, atol=1e-6)

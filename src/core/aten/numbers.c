@@ -60,6 +60,20 @@ is_alike(const kin_aten *g, const kin_aten *h)
     return same;
 }
 
+/* Do the operators get each number that differs? What became of one that does not show was decided by its value (a size, a whole number made of it). */
+static bool
+all_show(const kin_aten *g, const kin_aten_number *numbers, uint32_t n)
+{
+    bool all = true;
+    for (uint32_t k = 0; all && k < n; k++) {
+        bool shows = memcmp(&numbers[k].now, &numbers[k].probe, sizeof numbers[k].now) == 0;
+        for (uint32_t i = 0; !shows && i < g->args.len; i++)
+            shows = g->args.at[i].open == numbers[k].input;
+        all = shows;
+    }
+    return all;
+}
+
 bool
 kin_aten_find_numbers(kin_aten *g, const kin_aten *probe, const kin_aten_number *numbers, uint32_t n)
 {
@@ -73,6 +87,7 @@ kin_aten_find_numbers(kin_aten *g, const kin_aten *probe, const kin_aten_number 
         a->open = origin_of(a, &probe->args.at[i], numbers, n);
         found = a->open != 0;
     }
+    found = found && all_show(g, numbers, n);
     for (uint32_t i = 0; !found && i < g->args.len; i++)
         g->args.at[i].open = 0;
     return found;

@@ -16,11 +16,16 @@ rule_full(low_call *c, int at)
     return low_is_number(value) && low_done(c, 0, low_scalar(c, value, low_dtype(c, 0), low_ndim(c, 0), low_sizes(c, 0)));
 }
 
-/* start + step * i; floating ones are computed in double and rounded, as eager does. row: which of the three are given */
+/* start + step * i; floating ones are computed in double and rounded, as eager does. row: which of the three are given. How many there are follows from
+ * the numbers, so these are fixed. */
 bool
 rule_arange(low_call *c, int row)
 {
     const kin_aten_arg *start = row >= 1 ? low_arg(c, 0, "start") : NULL, *step = row >= 2 ? low_arg(c, 2, "step") : NULL;
+    const kin_aten_arg *end = low_arg(c, row >= 1, "end"), *given[] = {start, end, step};
+    for (size_t i = 0; i < sizeof given / sizeof *given; i++)
+        if (low_is_number(given[i]))
+            kin_aten_ask(c->l->g, given[i]);
     kin_dtype dtype = kin_dtype_is_float(low_dtype(c, 0)) ? KIN_F64 : KIN_I64;
     if (low_ndim(c, 0) != 1 || low_dtype(c, 0) == KIN_BOOL || (start != NULL && !low_is_number(start))
         || (step != NULL && !low_is_number(step)))

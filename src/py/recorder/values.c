@@ -595,8 +595,9 @@ rec_is_pair_key(PyObject *key)
                 return false;
         return true;
     }
+    /* What a GradScaler has found on each device decides whether its optimizer runs: that ends no graph as long as dicts of devices are not followed. */
     if (kin_is_exact_immutable(key))
-        return !PySlice_Check(key) && !kin_exact_has_nan(key);
+        return !PySlice_Check(key) && !kin_exact_has_nan(key) && !kin_heap_type_is(Py_TYPE(key), "torch.device");
     return kin_is_enum_class(Py_TYPE(key)) || is_key_by_address(key);
 }
 
