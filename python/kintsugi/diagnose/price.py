@@ -243,8 +243,8 @@ def _fill_all(known, effects, times, verdict, guards, alone):
         beyond = sum(cause.price_us for cause, _ in known if cause.price_us is not None and not _is_bridged(cause)) * 1e-6
         verdict.without_breaks = total - scale * (base - times[every].typical) if not beyond else max(0.0, min(total - beyond, times[every].typical + rest))
     for cause, _ in known:
-        # Replays do something at these places that the program of tensor calls alone does not: the fix may save it, too.
-        if cause.how == "measured" and 2 * verdict.rest * 1e6 > cause.price_us:
+        # Replays do something at these places that the program of tensor calls alone does not: the fix may save it, too. (Side effects explain it otherwise.)
+        if not effects and cause.how == "measured" and 2 * verdict.rest * 1e6 > cause.price_us:
             cause.doubt(f"a call takes {show.us(verdict.rest * 1e6)} beyond its tensor calls and guards, of which the fix may save a part")
     for cause in (*(cause for cause, _ in known), *effects):
         if cause.price_us is not None:
