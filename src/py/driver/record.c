@@ -68,12 +68,7 @@ enter_frame(rec *r, rec_frame *f)
     for (int i = 0; i < f->nlocals; i++) {
         unsigned kind = ((unsigned char *)PyBytes_AS_STRING(code->co_localspluskinds))[i];
         if (kind & KIN_VARIABLE_CELL) {
-            kin_vid content = f->slots[i];
-            kin_vid cell = rec_step_out(r, KIN_STEP_BUILD_CELL, KIN_STEP_PURE, &content, 1);
-            rec_set_obj(r, cell, real[i]);
-            r->info.at[cell].type = &PyCell_Type;
-            rec_make_virtual(r, cell, VIRTUAL_CELL, &content, 1, true);
-            f->slots[i] = cell;
+            f->slots[i] = rec_build_cell(r, f->slots[i], real[i]);
         } else if (kind & KIN_VARIABLE_FREE) {
             f->slots[i] = rec_closure_cell(r, f->func, nfree++, real[i]);
         }

@@ -121,31 +121,31 @@ enter_again(kernel_launcher *self, launch_version *version, PyObject *const *in)
 
 /* -- captures ----------------------------------------------------------------------------------------------------------- */
 
-/* One that differs in the bit of the mantissa, and in lower ones. */
+/* Tensors of half precision tell it from the first one, too, since operators get what torch.tensor() has rounded. */
 static PyObject *
-other_float(double value, uint32_t which, unsigned bit)
+other_float(PyObject *number, uint32_t which)
 {
-    uint64_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    bits ^= (1ull << bit) + 0x2b5a7 + which * 0x40c8ull;
-    memcpy(&value, &bits, sizeof bits);
-    return PyFloat_FromDouble(value);
-}
-
-/* Another number of the same kind, which is unlikely to occur as a literal; NULL: there is none. Tensors of half precision tell it from the first one, too: operators get what
- * torch.tensor() has rounded. */
-static PyObject *
-other_number(PyObject *number, uint32_t which)
-{
-    enum { OF_BF16 = 45, LAST = 51 };
-    for (unsigned bit = OF_BF16; PyFloat_CheckExact(number) && bit <= LAST; bit++) {
-        PyObject *other = other_float(PyFloat_AS_DOUBLE(number), which, bit);
+    enum { OF_BF16 = 45, LAST = 51 }; /* bits of the mantissa */
+    for (unsigned bit = OF_BF16; bit <= LAST; bit++) {
+        double value = PyFloat_AS_DOUBLE(number);
+        uint64_t bits;
+        memcpy(&bits, &value, sizeof bits);
+        bits ^= (1ull << bit) + 0x2b5a7 + which * 0x40c8ull;
+        memcpy(&value, &bits, sizeof bits);
+        PyObject *other = PyFloat_FromDouble(value);
         if (other == NULL || launch_number_kind(other) == launch_number_kind(number))
             return other;
         Py_DECREF(other);
     }
+    return NULL;
+}
+
+/* Another number of the same kind, which is unlikely to occur as a literal; NULL: there is none. */
+static PyObject *
+other_number(PyObject *number, uint32_t which)
+{
     if (PyFloat_CheckExact(number))
-        return NULL;
+        return other_float(number, which);
     int64_t value = PyLong_AsLongLong(number), step = 3 + which;
     for (int turn = 0; turn < 2; turn++, step = -step) {
         PyObject *other = PyLong_FromLongLong(value + step);

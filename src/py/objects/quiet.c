@@ -77,9 +77,9 @@ quiet_names(rec *r, kin_vid func, PyObject *names, int depth)
     return quiet;
 }
 
-/* contents: what the cells hold. */
+/* contents: what the cells hold. *others: the recording did not make all of them. */
 static bool
-quiet_closure(rec *r, kin_vid func, kin_vid *contents, int depth)
+quiet_closure(rec *r, kin_vid func, kin_vid *contents, bool *others, int depth)
 {
     PyObject *cells = PyFunction_GET_CLOSURE(O(r, func));
     bool quiet = cells == NULL || PyTuple_GET_SIZE(cells) <= MOST;
@@ -91,6 +91,7 @@ quiet_closure(rec *r, kin_vid func, kin_vid *contents, int depth)
             return false;
         if (virtual == NULL)
             rec_root(r, vid);
+        *others = *others || virtual == NULL;
         contents[i] = virtual != NULL ? virtual->items[0] : rec_src(r, vid, KIN_ACCESS_CELL, 0, content);
         quiet = is_quiet_value(r, &contents[i], true, depth);
     }
@@ -107,45 +108,19 @@ known_globals(rec *r, kin_vid func)
     return rec_const(r, O(r, globals));
 }
 
-/* The step's result stands for an object of the program, of which it is a copy. */
+/* A closure over cells that the recording did not make may be another one in each call, so it is no constant, and what it does could not be written as a
+ * graph of its own: the operator gets a function of the same code over the same values. */
 static kin_vid
-make_part(rec *r, kin_step_kind kind, const kin_vid *args, uint32_t n, PyObject *like)
-{
-    kin_vid out = rec_step_out(r, kind, KIN_STEP_PURE, args, n);
-    rec_set_obj(r, out, like);
-    r->info.at[out].type = Py_TYPE(like);
-    return out;
-}
-
-/* Are there cells that the recording did not make? Such a closure may be another one in each call, so it is no constant. */
-static bool
-has_cells_of_others(rec *r, kin_vid func)
-{
-    PyObject *cells = PyFunction_GET_CLOSURE(O(r, func));
-    bool found = false;
-    for (Py_ssize_t i = 0; !found && cells != NULL && i < PyTuple_GET_SIZE(cells); i++)
-        found = VIRTUAL(r, rec_closure_cell(r, func, (int)i, PyTuple_GET_ITEM(cells, i))) == NULL;
-    return found && !rec_is_const(r, func) && PyFunction_GET_DEFAULTS(O(r, func)) == NULL;
-}
-
-/* What such a function does could not be written as a graph of its own: the operator gets one of the same code over the same values. */
-static kin_vid
-copy_closure(rec *r, kin_vid func, kin_vid *contents)
+copy_closure(rec *r, kin_vid func, const kin_vid *contents)
 {
     PyFunctionObject *fn = (PyFunctionObject *)O(r, func);
     uint32_t n = (uint32_t)PyTuple_GET_SIZE(fn->func_closure);
-    kin_vid cells[MOST], args[KIN_FUNCTION_ANNOTATE] = {[KIN_FUNCTION_CODE] = rec_const(r, fn->func_code), [KIN_FUNCTION_GLOBALS] = known_globals(r, func)};
-    for (uint32_t i = 0; i < n; i++) {
-        cells[i] = make_part(r, KIN_STEP_BUILD_CELL, &contents[i], 1, PyTuple_GET_ITEM(fn->func_closure, i));
-        rec_make_virtual(r, cells[i], VIRTUAL_CELL, &contents[i], 1, true);
-    }
-    args[KIN_FUNCTION_CLOSURE] = make_part(r, KIN_STEP_BUILD_TUPLE, cells, n, fn->func_closure);
-    rec_make_virtual(r, args[KIN_FUNCTION_CLOSURE], VIRTUAL_TUPLE, cells, n, true);
-    kin_vid out = make_part(r, KIN_STEP_BUILD_FUNCTION, args, KIN_FUNCTION_ANNOTATE, (PyObject *)fn);
-    kin_ref ref = rec_ref(r, fn->func_qualname);
-    r->t->steps.at[r->t->vals.at[out].step].ref = ref;
-    kin_vid items[FN_ITEMS] = {[FN_CLOSURE] = args[KIN_FUNCTION_CLOSURE], [FN_GLOBALS] = args[KIN_FUNCTION_GLOBALS]};
-    rec_make_virtual(r, out, VIRTUAL_FUNCTION, items, FN_ITEMS, true);
+    kin_vid cells[MOST], parts[KIN_FUNCTION_ANNOTATE] = {[KIN_FUNCTION_CODE] = rec_const(r, fn->func_code), [KIN_FUNCTION_GLOBALS] = known_globals(r, func)};
+    for (uint32_t i = 0; i < n; i++)
+        cells[i] = rec_build_cell(r, contents[i], PyTuple_GET_ITEM(fn->func_closure, i));
+    parts[KIN_FUNCTION_CLOSURE] = rec_build_tuple(r, cells, n, fn->func_closure);
+    kin_vid out = rec_build_function(r, parts, KIN_FUNCTION_ANNOTATE, fn->func_qualname);
+    rec_set_obj(r, out, (PyObject *)fn); /* what the program has in its place */
     return out;
 }
 
@@ -178,6 +153,7 @@ is_quiet(rec *r, kin_vid *func, int depth)
     PyObject *obj = O(r, *func);
     const rec_virtual *virtual = VIRTUAL(r, *func);
     kin_vid contents[MOST];
+    bool others = false;
     if (depth > DEPTH || !PyFunction_Check(obj) || (virtual != NULL && virtual->kind != VIRTUAL_FUNCTION) || !quiet_defaults((PyFunctionObject *)obj))
         return false;
     PyObject *names = kin_import_call("kintsugi._operators", "names_of", PyFunction_GET_CODE(obj));
@@ -185,8 +161,8 @@ is_quiet(rec *r, kin_vid *func, int depth)
         PyErr_Clear();
     if (names != NULL && names != Py_None)
         rec_fix_function(r, func);
-    bool quiet = names != NULL && names != Py_None && quiet_names(r, *func, names, depth) && quiet_closure(r, *func, contents, depth);
-    if (quiet && has_cells_of_others(r, *func))
+    bool quiet = names != NULL && names != Py_None && quiet_names(r, *func, names, depth) && quiet_closure(r, *func, contents, &others, depth);
+    if (quiet && others && !rec_is_const(r, *func) && PyFunction_GET_DEFAULTS(obj) == NULL)
         *func = copy_closure(r, *func, contents);
     else if (quiet && virtual != NULL)
         fix_globals(r, *func);

@@ -15,12 +15,13 @@ has_own_truth(PyTypeObject *tp)
            (tp->tp_as_sequence && tp->tp_as_sequence->sq_length);
 }
 
-/* A subclass of tuple, as named tuples are, whose size alone decides. */
-static bool
-counts_as_tuple(PyTypeObject *tp)
+/* The class decides, with what it has or lacks now. */
+static void
+need_truth_of_class(rec *r, kin_vid vid, PyTypeObject *tp)
 {
-    return PyType_IsSubtype(tp, &PyTuple_Type) && tp != &PyTuple_Type && !(tp->tp_as_number && tp->tp_as_number->nb_bool) &&
-           tp->tp_as_sequence->sq_length == PyTuple_Type.tp_as_sequence->sq_length;
+    rec_need_attrs(r, vid);
+    rec_lookup(r, tp, REC_STR("__bool__"));
+    rec_lookup(r, tp, REC_STR("__len__"));
 }
 
 int
@@ -42,15 +43,11 @@ rec_truth(rec *r, kin_vid vid)
             return 1;
     }
     if (!has_own_truth(tp)) {
-        rec_need_attrs(r, vid);
-        rec_lookup(r, tp, REC_STR("__bool__"));
-        rec_lookup(r, tp, REC_STR("__len__"));
+        need_truth_of_class(r, vid, tp);
         return 1;
     }
-    if (f == NULL && counts_as_tuple(tp)) {
-        rec_need_attrs(r, vid);
-        rec_lookup(r, tp, REC_STR("__bool__"));
-        rec_lookup(r, tp, REC_STR("__len__"));
+    if (f == NULL && PyTuple_Check(obj) && !PyTuple_CheckExact(obj) && rec_counts_as_tuple(tp)) { /* a named tuple */
+        need_truth_of_class(r, vid, tp);
         rec_need_len(r, vid, PyTuple_GET_SIZE(obj));
         return PyTuple_GET_SIZE(obj) != 0;
     }

@@ -1,4 +1,4 @@
-/* Writes the step of a call that is not inlined, and of the tuple that a call or a tuple display creates. */
+/* Writes the step of a call that is not inlined, and of tuples, cells and functions that the recording makes. */
 #include "py/recorder/rec.h"
 
 kin_vid
@@ -9,6 +9,30 @@ rec_build_tuple(rec *r, const kin_vid *items, uint32_t n, PyObject *obj)
     r->info.at[out].type = &PyTuple_Type;
     if (obj != NULL)
         rec_set_obj(r, out, obj);
+    return out;
+}
+
+kin_vid
+rec_build_cell(rec *r, kin_vid content, PyObject *obj)
+{
+    kin_vid out = rec_step_out(r, KIN_STEP_BUILD_CELL, KIN_STEP_PURE, &content, 1);
+    rec_make_virtual(r, out, VIRTUAL_CELL, &content, 1, true);
+    r->info.at[out].type = &PyCell_Type;
+    if (obj != NULL)
+        rec_set_obj(r, out, obj);
+    return out;
+}
+
+kin_vid
+rec_build_function(rec *r, const kin_vid *parts, uint32_t n, PyObject *qualname)
+{
+    kin_vid out = rec_step_out(r, KIN_STEP_BUILD_FUNCTION, KIN_STEP_PURE, parts, n);
+    kin_ref ref = rec_ref(r, qualname);
+    r->t->steps.at[r->t->vals.at[out].step].ref = ref;
+    kin_vid items[FN_ITEMS] = {[FN_DEFAULTS] = parts[KIN_FUNCTION_DEFAULTS], [FN_KWDEFAULTS] = parts[KIN_FUNCTION_KWDEFAULTS],
+                               [FN_CLOSURE] = parts[KIN_FUNCTION_CLOSURE], [FN_GLOBALS] = parts[KIN_FUNCTION_GLOBALS]};
+    rec_make_virtual(r, out, VIRTUAL_FUNCTION, items, FN_ITEMS, true);
+    r->info.at[out].type = &PyFunction_Type;
     return out;
 }
 

@@ -7,15 +7,18 @@
 #include "py/compat/kinds.h"
 #include "py/recorder/rec.h"
 
+bool
+rec_counts_as_tuple(PyTypeObject *tp)
+{
+    return tp->tp_as_sequence->sq_length == PyTuple_Type.tp_as_sequence->sq_length &&
+           tp->tp_as_mapping->mp_length == PyTuple_Type.tp_as_mapping->mp_length && (tp->tp_as_number == NULL || tp->tp_as_number->nb_bool == NULL);
+}
+
 /* Does the class leave reading of its items to tuple? What it does with them besides is its own affair. */
 bool
 rec_reads_as_tuple(PyTypeObject *tp)
 {
-    const PySequenceMethods *own = tp->tp_as_sequence, *plain = PyTuple_Type.tp_as_sequence;
-    return tp->tp_iter == PyTuple_Type.tp_iter && own->sq_length == plain->sq_length &&
-           tp->tp_as_mapping->mp_length == PyTuple_Type.tp_as_mapping->mp_length &&
-           tp->tp_as_mapping->mp_subscript == PyTuple_Type.tp_as_mapping->mp_subscript &&
-           (tp->tp_as_number == NULL || tp->tp_as_number->nb_bool == NULL);
+    return tp->tp_iter == PyTuple_Type.tp_iter && tp->tp_as_mapping->mp_subscript == PyTuple_Type.tp_as_mapping->mp_subscript && rec_counts_as_tuple(tp);
 }
 
 rec_virtual *

@@ -346,6 +346,8 @@ static inline void rec_drop(rec *r, int n) { r->top->sp -= n; }
 /* ---- callstep.c ---- */
 void rec_call_step(rec *r, const rec_args *a, unsigned flags, int break_row);
 kin_vid rec_build_tuple(rec *r, const kin_vid *items, uint32_t n, PyObject *obj);
+kin_vid rec_build_cell(rec *r, kin_vid content, PyObject *obj); /* obj: the real one, where it is there already */
+kin_vid rec_build_function(rec *r, const kin_vid *parts, uint32_t n, PyObject *qualname); /* parts: as BUILD_FUNCTION takes them */
 
 /* ---- compiling.c ---- */
 void rec_set_compiling(bool on); /* torch.compiler's flag: enters (true) or leaves, calls nest */
@@ -392,7 +394,8 @@ rec_gen *rec_find_generator(rec *r, kin_vid vid);
 /* ---- items.c ---- */
 bool rec_pairs_of(rec *r, kin_vid dict, kin_vid **pairs, uint32_t *n); /* malloc'ed; keys are known (rec_is_pair_key) */
 kin_vid rec_dict_item(rec *r, kin_vid dict, PyObject *key, PyObject *obj);
-bool rec_reads_as_tuple(PyTypeObject *tp);             /* a class of tuples that leaves reading to tuple's own code */
+bool rec_counts_as_tuple(PyTypeObject *tp);            /* a class of tuples whose size, and with it the truth, is that of the tuple */
+bool rec_reads_as_tuple(PyTypeObject *tp);             /* ... that leaves reading to tuple's own code */
 rec_virtual *rec_named_items(rec *r, kin_vid vid);      /* VIRTUAL_NAMED that tuple's own code reads; NULL = not so */
 bool rec_iter_of(rec *r, kin_vid vid, int ndrop);     /* pushes iter(vid) when modelled */
 /* The same of a range over free numbers, which are checked: there are as many items as now. False: it is none. */

@@ -130,13 +130,7 @@ op_build_slice(rec *r)
 static void
 build_function(rec *r, const kin_vid *args, uint32_t n, int ndrop)
 {
-    kin_vid out = rec_step_out(r, KIN_STEP_BUILD_FUNCTION, KIN_STEP_PURE, args, n);
-    kin_ref ref = rec_ref(r, ((PyCodeObject *)O(r, args[KIN_FUNCTION_CODE]))->co_qualname);
-    r->t->steps.at[r->t->vals.at[out].step].ref = ref;
-    kin_vid items[FN_ITEMS] = {[FN_DEFAULTS] = args[KIN_FUNCTION_DEFAULTS], [FN_KWDEFAULTS] = args[KIN_FUNCTION_KWDEFAULTS],
-                               [FN_CLOSURE] = args[KIN_FUNCTION_CLOSURE], [FN_GLOBALS] = args[KIN_FUNCTION_GLOBALS]};
-    rec_make_virtual(r, out, VIRTUAL_FUNCTION, items, FN_ITEMS, true);
-    r->info.at[out].type = &PyFunction_Type;
+    kin_vid out = rec_build_function(r, args, n, ((PyCodeObject *)O(r, args[KIN_FUNCTION_CODE]))->co_qualname);
     rec_drop(r, ndrop);
     rec_await_result(r, out, r->t->vals.at[out].step);
 }

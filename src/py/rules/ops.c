@@ -155,10 +155,7 @@ static void
 op_make_cell(rec *r)
 {
     rec_frame *f = r->top;
-    kin_vid content = f->slots[f->arg], cell = rec_step_out(r, KIN_STEP_BUILD_CELL, KIN_STEP_PURE, &content, 1);
-    r->info.at[cell].type = &PyCell_Type;
-    rec_make_virtual(r, cell, VIRTUAL_CELL, &content, 1, true);
-    f->slots[f->arg] = cell;
+    f->slots[f->arg] = rec_build_cell(r, f->slots[f->arg], NULL);
 }
 
 static void
