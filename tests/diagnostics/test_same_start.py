@@ -1,5 +1,7 @@
 """Calls that are compared start from the same: what they change outside of their arguments is put back, random numbers are the same ones."""
 
+import ast
+import os
 import random
 import subprocess
 import sys
@@ -177,3 +179,29 @@ def test_a_number_out_of_range_is_refused(capfd, option, value):
     with pytest.raises(SystemExit) as stop:
         cli.main(["validate", "script.py", option, value])
     assert stop.value.code == 2 and f"expected a whole number, 1 or more, and not '{value}'" in capfd.readouterr().err
+
+
+STEP = """
+import torch
+from kintsugi.diagnose import state
+
+rnn, head = torch.nn.GRU(2, 3), torch.nn.Linear(3, 1)
+opt = torch.optim.Adam([*rnn.parameters(), *head.parameters()])
+
+
+def step(x):
+    opt.zero_grad()
+    head(rnn(x)[0]).sum().backward()
+    opt.step()
+
+
+step(torch.ones(2, 1, 2))
+print(sorted(state.State(step).tensors()))
+"""
+
+
+def test_names_of_tensors_do_not_depend_on_the_process():
+    """A baseline is compared with them. Parameters are also keys of the optimizer's state, which is no name."""
+    told = {subprocess.run([sys.executable, "-c", STEP], env={**os.environ, "PYTHONHASHSEED": str(seed)}, capture_output=True, text=True, check=True).stdout for seed in range(4)}
+    names = ast.literal_eval(told.pop())
+    assert not told and {"rnn.weight_ih_l0", "rnn.weight_ih_l0.grad", "head.bias", "opt.state.exp_avg"} <= set(names) and "opt.state" not in names

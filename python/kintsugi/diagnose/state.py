@@ -45,13 +45,14 @@ class State:
         self.paths = {}  # id of a tensor: (how the program calls it, the tensor)
         self._seen = {}  # id: object, which has to stay alive
         self._keep_generators()
-        waiting = collections.deque(("", root) for root in roots)
-        while waiting and len(self._seen) < MOST_OBJECTS:
-            path, value = waiting.popleft()
+        waiting, keys = collections.deque(("", root) for root in roots), collections.deque()
+        while (waiting or keys) and len(self._seen) < MOST_OBJECTS:
+            path, value = (waiting or keys).popleft()
             if isinstance(value, _PLAIN) or id(value) in self._seen:
                 continue
             self._seen[id(value)] = value
-            waiting.extend((_join(path, name), inner) for name, inner in self._keep(path, value))
+            for name, inner in self._keep(path, value):
+                (keys if name is None else waiting).append((_join(path, name or ""), inner))
 
     def restore(self):
         with torch.no_grad():
@@ -84,7 +85,7 @@ class State:
     # ---- what is kept of each kind of object ----
 
     def _keep(self, path, value):
-        """Notes how to put the object back; gives (name, object) of what it holds."""
+        """Notes how to put the object back; gives (name, object) of what it holds. None: a key, which mostly has a name from elsewhere."""
         if isinstance(value, torch.Tensor):
             return self._keep_tensor(path, value)
         if isinstance(value, _CONTAINERS):
@@ -144,11 +145,11 @@ class State:
                 (value.update if isinstance(value, set) else value.extend)(copy)
         self._undo.append(undo)
         if isinstance(value, dict):
-            inside = [(key if isinstance(key, (str, int)) else "", inner) for key, inner in copy]
-            inside += [("", key) for key, _ in copy]
+            inside = [(str(key) if isinstance(key, (str, int)) else "", inner) for key, inner in copy]
+            inside += [(None, key) for key, _ in copy]
         else:
-            inside = list(enumerate(copy)) if not isinstance(value, bytearray) else []
-        return [*((str(name), inner) for name, inner in inside), *self._keep_object(value)]
+            inside = [(str(i), inner) for i, inner in enumerate(copy)] if not isinstance(value, bytearray) else []
+        return [*inside, *self._keep_object(value)]
 
     def _keep_function(self, fn):
         found = [*self._keep_attributes(fn), *((name, inner) for name, inner in (fn.__kwdefaults__ or {}).items()), *(("", inner) for inner in fn.__defaults__ or ())]
@@ -218,7 +219,8 @@ def _same(a, b):
 
 
 def _names(code):
-    found = set(code.co_names)
+    """In the order of the code: the first way to a tensor is its name, which must not depend on how texts are hashed in this process."""
+    found = dict.fromkeys(code.co_names)
     for inner in code.co_consts:
         if isinstance(inner, types.CodeType):
             found |= _names(inner)
