@@ -23,6 +23,7 @@ import torch
 from torch.utils import _pytree
 
 from ._launch import Busy, Declined, Seen
+from .fx import torchscript_of
 
 CAPTURES = 8  # captured graphs for each graph of a recording; more kinds of inputs run step by step
 TRIES = 3
@@ -158,6 +159,9 @@ def backend(gm, inputs):
     held = [node.target for node in gm.graph.nodes if node.op in ("get_attr", "call_module")]
     if held:
         raise Declined(f"it holds something of its own ({held[0]})")
+    scripted = [node.target for node in gm.graph.nodes if torchscript_of(node.target) is not None]
+    if scripted:
+        raise Declined(f"it calls {scripted[0].__name__}, which is TorchScript: its fused kernels may not be launched again as part of a CUDA graph")
     return Captures(gm, device)
 
 
@@ -183,7 +187,7 @@ class Captures:
         try:
             return graph.launch(inputs)
         except Exception as error:
-            self._stop(f"launching it raised {type(error).__name__}: {error}")
+            self._stop(f"launching it raised {_in_words(error)}")
             return None
 
     def __call__(self, *inputs):
@@ -233,7 +237,7 @@ class Captures:
         except Declined:
             raise
         except Exception as error:
-            raise Declined(f"launching it raised {type(error).__name__}: {error}") from error
+            raise Declined(f"launching it raised {_in_words(error)}") from error
 
 
 def _is_plain(value):
@@ -260,7 +264,7 @@ def look(gm, inputs, device):
     except Exception as error:
         if watch.changed:  # not to be done again
             raise
-        raise Declined(f"its calls raised {type(error).__name__}") from error  # step by step they do so at the right line
+        raise Declined(f"its calls raised {_in_words(error)}") from error  # step by step they do so at the right line
     finally:
         torch._C._pop_torch_dispatch_stack(None)
     if not watch.launches:
@@ -291,6 +295,10 @@ def _why_not_result(value, inputs, device):
 
 def _shares(a, b):
     return a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr()
+
+
+def _in_words(error):
+    return f"{type(error).__name__}: {(str(error).splitlines() or ['no message'])[0]}"
 
 
 class _Watch:
@@ -404,7 +412,7 @@ class Graph:
             with self.device.lock:
                 return self.device.capture(lambda: self.gm.forward(*given))
         except Exception as error:
-            raise Declined(f"capturing it raised {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}") from error
+            raise Declined(f"capturing it raised {_in_words(error)}") from error
         finally:
             torch.set_autocast_cache_enabled(cached)
 

@@ -431,7 +431,8 @@ def fill_example_values(gm, mode):
     class Interpreter(torch.fx.Interpreter):
         def run_node(self, node):
             args = pytree.tree_leaves(self.fetch_args_kwargs_from_env(node))
-            if (node.op == "call_function" and not _is_torch(node.target)) or not all(map(_is_of_library, args)) or _makes_own_kernels(node.target, args):
+            fn = fx.torchscript_of(node.target) or node.target
+            if (node.op == "call_function" and not _is_torch(fn)) or not all(map(_is_of_library, args)) or _makes_own_kernels(fn, args):
                 raise NotImplementedError
             value = super().run_node(node)
             node.meta["example_value"] = value
@@ -558,7 +559,7 @@ def _backend_failed(backend, error):
 
 def _makes_own_kernels(fn, args):
     """Does TorchScript make kernels for the function where it runs (Debian's PyTorch, on the CPU)? They would look for a fake tensor's data."""
-    if type(fn).__name__ != "ScriptFunction":
+    if fx.torchscript_of(fn) is None:
         return False
     on_cpu = all(arg.device.type == "cpu" for arg in args if isinstance(arg, torch.Tensor))
     return torch._C._jit_can_fuse_on_cpu() if on_cpu else torch._C._jit_can_fuse_on_gpu()

@@ -29,10 +29,21 @@ def to_graph_module(graph, numbers=None, symbolic=None):
 
 
 def _named(fn):
-    """The function under a name that the text of a graph can have: what torch.jit.trace made of a lambda has none."""
+    """The function under a name that the text of a graph can have: what torch.jit.trace made of a lambda has none, and all that torch.jit.script makes
+    have that of their class."""
     def traced_function(*args, **kwargs):
         return fn(*args, **kwargs)
+    name = getattr(fn, "name", None)
+    if isinstance(name, str) and name.isidentifier():
+        traced_function.__name__ = traced_function.__qualname__ = name
+    traced_function.__wrapped__ = fn
     return traced_function
+
+
+def torchscript_of(target):
+    """The TorchScript function that a node of a graph calls; None: it calls something else."""
+    fn = getattr(target, "__wrapped__", target)
+    return fn if isinstance(fn, torch.jit.ScriptFunction) else None
 
 
 def _spread(entry):
@@ -150,7 +161,8 @@ class _Converter:
         if entry["callable"] in (max, min) and parse_note(entry["note"]) is not None:
             return _operators.greatest if entry["callable"] is max else _operators.least
         name = getattr(entry["callable"], "__name__", None)
-        return entry["callable"] if isinstance(name, str) and name.isidentifier() else _named(entry["callable"])
+        has_name = isinstance(name, str) and name.isidentifier() and torchscript_of(entry["callable"]) is None
+        return entry["callable"] if has_name else _named(entry["callable"])
 
     def value(self, arg):
         if isinstance(arg, dict):

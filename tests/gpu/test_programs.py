@@ -339,7 +339,7 @@ def test_inside_the_programs_own_capture(options):
             assert same(y, fn(x))
 
 
-def test_graphs_are_launched_and_dropped():
+def launched_and_dropped():
     """Compiled functions come and go; what they captured goes with them, and others are captured."""
     from kintsugi import _cuda_graphs
 
@@ -355,6 +355,7 @@ def test_graphs_are_launched_and_dropped():
             assert device.launches >= before + 3, [e for e in kintsugi._kintsugi.events() if e["event"] == "fallback"]
             kintsugi.reset()
             del run
+    print("dropped")
 
 
 def capture_that_fails():
@@ -374,8 +375,19 @@ def capture_that_fails():
     print(same(expected, (first, torch.rand(4, device="cuda"))), device.broken is not None)
 
 
+def in_own_process(name):
+    """What it prints: after a capture that the driver ended, nothing is captured in a process any more."""
+    code = f"import test_programs as t; t.{name}()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=pathlib.Path(__file__).parent)
+    return done.stdout.split(), done.stdout + done.stderr
+
+
+def test_graphs_are_launched_and_dropped():
+    said, everything = in_own_process("launched_and_dropped")
+    assert said == ["dropped"], everything
+
+
 def test_random_numbers_after_a_capture_that_fails():
     """PyTorch leaves its generator in the middle of a capture that failed; the next draw would raise."""
-    code = "import test_programs as t; t.capture_that_fails()"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=pathlib.Path(__file__).parent)
-    assert done.stdout.split()[-2:] == ["True", "True"], done.stdout + done.stderr
+    said, everything = in_own_process("capture_that_fails")
+    assert said[-2:] == ["True", "True"], everything

@@ -163,7 +163,13 @@ def test_temporary_tensors_may_be_written(device):
     check(lambda x: F.relu((x + 1).mul_(2), inplace=True).clone(), device, launches=3)
 
 
+@torch.jit.script
+def scripted(x):
+    return x.sin() + x.cos()
+
+
 DECLINED = {
+    "calls scripted, which is TorchScript": lambda x: scripted(x) + x,
     "writes to an argument": lambda x: (x.add_(1), x * 2)[1],
     "draws random numbers": lambda x: x + torch.rand_like(x),
     "works on a tensor on meta": lambda x: (x * 2, torch.empty(3, device="meta").relu().shape[0] + x),

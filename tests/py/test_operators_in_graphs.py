@@ -154,6 +154,8 @@ def test_scripted_function_is_a_node(trace):
         x = torch.randn(3)
         assert torch.equal(compiled(x), torch.sin(x * 2) + 1 + 1)
     assert len(seen) == 1
+    x = torch.randn(3)
+    assert torch.equal(seen[0](x)[0], torch.sin(x * 2) + 1 + 1) and ("_scripted(" in seen[0].code) is not trace
 
 
 @torch.jit.script
