@@ -432,7 +432,7 @@ def fill_example_values(gm, mode):
         def run_node(self, node):
             args = pytree.tree_leaves(self.fetch_args_kwargs_from_env(node))
             fn = fx.torchscript_of(node.target) or node.target
-            if (node.op == "call_function" and not _is_torch(fn)) or not all(map(_is_of_library, args)) or _makes_own_kernels(fn, args):
+            if (node.op == "call_function" and not _is_torch(fn)) or not all(map(_is_of_library, args)) or makes_own_kernels((fn, *args)):
                 raise NotImplementedError
             value = super().run_node(node)
             node.meta["example_value"] = value
@@ -557,8 +557,10 @@ def _backend_failed(backend, error):
     return BackendCompilerFailed(backend, error, *frame)
 
 
-def _makes_own_kernels(fn, args):
-    """Does TorchScript make kernels for the function where it runs (Debian's PyTorch, on the CPU)? They would look for a fake tensor's data."""
+def makes_own_kernels(call):
+    """Does TorchScript make kernels for a function, call[0], where its operands are (GPUs; Debian's PyTorch, also the CPU)? They would look for a fake
+    tensor's data."""
+    fn, *args = call
     if fx.torchscript_of(fn) is None:
         return False
     on_cpu = all(arg.device.type == "cpu" for arg in args if isinstance(arg, torch.Tensor))

@@ -32,9 +32,9 @@ static const word flag_words[] = {{"torch", KIN_STEP_TORCH}, {"opaque", KIN_STEP
     {"pure", KIN_STEP_PURE}, {"mutates", KIN_STEP_MUTATES}, {"raises", KIN_STEP_RAISES}, {NULL, 0}};
 static const word effect_words[] = {{"asks", KIN_ASKS}, {"inside", KIN_INSIDE}, {"of_first", KIN_OF_FIRST}, {"holds", KIN_HOLDS}, {"by_name", KIN_BY_NAME},
     {"stores", KIN_STORES}, {"settings", KIN_SETTINGS}, {"grad_mode", KIN_GRAD_MODE}, {"fits", KIN_FITS}, {"into_dict", KIN_INTO_DICT},
-    {"instance", KIN_INSTANCE}, {"deep", KIN_LOOKS(NOT, DEEP, DEEP)}, {"items", KIN_LOOKS(NOT, ITEMS, ITEMS)}, {"nothing", KIN_MAY_RAISE}, {NULL, 0}};
+    {"instance", KIN_INSTANCE}, {"from_data", KIN_FROM_DATA}, {"deep", KIN_LOOKS(NOT, DEEP, DEEP)}, {"items", KIN_LOOKS(NOT, ITEMS, ITEMS)}, {"nothing", KIN_MAY_RAISE}, {NULL, 0}};
 static const word object_words[] = {{"atom", KIN_IS_ATOM}, {"code", KIN_IS_CODE}, {"class", KIN_IS_CLASS | KIN_IS_CODE}, {"true", KIN_IS_TRUE | KIN_IS_ATOM},
-    {"false", KIN_IS_FALSE | KIN_IS_ATOM}, {"buffer", KIN_IS_BUFFER}, {"offset", KIN_IS_OFFSET}, {NULL, 0}};
+    {"false", KIN_IS_FALSE | KIN_IS_ATOM}, {"buffer", KIN_IS_BUFFER}, {"offset", KIN_IS_OFFSET}, {"late", KIN_IS_LATE}, {NULL, 0}};
 
 static uint32_t
 bits_of(const word *words, const char *text)
@@ -94,7 +94,7 @@ read_value(const char *name, const char *kind, char *rest)
         if (strncmp(w, "text:", 5) == 0)
             val.key = text_ref(w + 5);
         else
-            objects[val.key].is |= (uint16_t)bits_of(object_words, w);
+            objects[val.key].is |= bits_of(object_words, w);
     add_val(name, val);
     return true;
 }
@@ -321,6 +321,27 @@ test_own_objects(void)
     CHECK_STR(WIDE("c = const class\no = object pure c\n" FIRST "setattr mutates ref:h o a\n" LAST "d = call opaque effect f o\n"), "CDC | it may run arbitrary Python code\n");
 }
 
+static const char *
+every_of(const char *more, const char *text)
+{
+    char whole[300];
+    snprintf(whole, sizeof whole, "f = const code%s\n%s", more, text);
+    return partition(whole, KIN_SUBGRAPHS_WIDE | KIN_SUBGRAPHS_EVERY);
+}
+
+/* An assertion is part of a graph for a backend, unless a device would report it late. (All tensors have the description with number 1, which is f's.) */
+static void
+test_assertions(void)
+{
+    static const kin_check tests[] = {KIN_CHECK_TRUE, KIN_CHECK_FALSE};
+    for (size_t i = 0; i < sizeof tests / sizeof tests[0]; i++) {
+        char text[200];
+        snprintf(text, sizeof text, "x = tensor\n" FIRST "check torch from_data imm:%d a\n" LAST, tests[i]);
+        CHECK_STR(every_of("", text), "CCC plain | the recording ends\n");
+        CHECK_STR(every_of(" late", text), "C plain | data on a device decides what runs next\nC plain | the recording ends\n");
+    }
+}
+
 /* For backends: the calls run before a step that wants a result, and later ones with them if what they take is there by then. */
 static void
 test_early(void)
@@ -360,6 +381,7 @@ test_switches(void)
 int
 main(void)
 {
+    test_assertions();
     test_early();
     test_switches();
     test_calls();

@@ -163,6 +163,43 @@ def _scripted(x):
     return torch.sin(x) + 1
 
 
+def test_kernels_of_torchscript_never_see_fake_tensors(monkeypatch):
+    """They would look for their data. Where TorchScript makes none, its functions are part of compiled graphs."""
+    from kintsugi import _launch
+
+    asked, answer = [], _launch.makes_own_kernels
+
+    def asks(call):
+        asked.append((call[0], answer(call)))
+        return asked[-1][1]
+
+    monkeypatch.setattr(_launch, "makes_own_kernels", asks)
+    before = torch._C._jit_can_fuse_on_cpu()
+    try:
+        for fuses in (False, True):
+            torch._C._jit_override_can_fuse_on_cpu(fuses)
+            compiled = kintsugi.compile(lambda x: torch.relu(_scripted(x) * 2).sum(-1).exp())
+            asked.clear()
+            for i in range(6):
+                x = torch.randn(8, 16, generator=torch.Generator().manual_seed(i))
+                assert torch.allclose(compiled(x), torch.relu((torch.sin(x) + 1) * 2).sum(-1).exp(), rtol=1e-5)
+            assert asked and all(fn is _scripted and made == fuses for fn, made in asked)
+    finally:
+        torch._C._jit_override_can_fuse_on_cpu(before)
+
+
+@pytest.mark.parametrize("on_gpu", [False, True])
+def test_torchscript_on_other_devices(on_gpu):
+    from kintsugi import _launch
+
+    before = torch._C._jit_can_fuse_on_gpu()
+    try:
+        torch._C._jit_override_can_fuse_on_gpu(on_gpu)
+        assert _launch.makes_own_kernels((_scripted, torch.ones(2, device="meta"))) is on_gpu
+    finally:
+        torch._C._jit_override_can_fuse_on_gpu(before)
+
+
 def test_graphs_of_compiled_autograd_are_one_graph():
     """What they call are operators of torch._dynamo.compiled_autograd; hooks of tensors run inside."""
     from torch._dynamo import compiled_autograd

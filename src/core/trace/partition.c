@@ -67,12 +67,24 @@ is_excluded(const finder *f, uint32_t step)
     return kin_step_is_in(f->in->excluded, f->in->nexcluded, step);
 }
 
+/* A test of a tensor on a GPU. As an assertion of the graph it would be reported by a later call, and end all work on the device for good. */
+static bool
+is_late_test(const finder *f, const kin_step *s)
+{
+    const kin_trace *t = f->in->t;
+    kin_ref note = s->kind == KIN_STEP_CHECK && s->nargs > 0 ? t->vals.at[t->vids.at[s->args]].note : 0;
+    return note != 0 && f->in->objects[note].is & KIN_IS_LATE && (s->imm == KIN_CHECK_TRUE || s->imm == KIN_CHECK_FALSE);
+}
+
 static bool
 goes_on_over(finder *f, uint32_t i)
 {
     const kin_step *s = &f->in->t->steps.at[i];
     const kin_subgraph *subgraph = &f->subgraphs->at.at[f->subgraphs->at.len - 1];
     if (!f->plain) {
+        f->p.why = "data on a device decides what runs next";
+        if (is_late_test(f, s))
+            return false;
         f->plain_here = f->plain_here && passes(&f->p, s, subgraph->first);
         return kin_roles_pass(&f->p, i, kin_step_is_in(f->in->barriers, f->in->nbarriers, i));
     }
@@ -142,7 +154,7 @@ joins_calls(finder *f, uint32_t i)
     bool number = kin_step_does(s, KIN_FROM_DATA) && (s->kind != KIN_STEP_CALL || kin_step_does(s, KIN_ASKS));
     if (kin_step_switches(s) && (!f->open || f->plain || !kin_roles_can_switch(&f->p, i)))
         return false; /* nothing of the graph is deferred: the switch happens in order */
-    return kin_subgraph_calls(s) && !(number && f->in->how == KIN_SUBGRAPHS_WIDE);
+    return kin_subgraph_calls(s) && !(number && f->in->how == KIN_SUBGRAPHS_WIDE) && !is_late_test(f, s);
 }
 
 static kin_status

@@ -35,12 +35,13 @@ enum {
     KIN_IS_TENSOR = 1 << 10,   /* a torch.Tensor, or of a subclass */
     KIN_IS_OFFSET = 1 << 11,   /* tensor metadata about where the tensor begins in its memory */
     KIN_IS_VERSION = 1 << 12,  /* the str "_version", the attribute under which tensors count writes */
-    KIN_IS_INSIDE_NAME = 1 << 13 /* the name of an attribute through which other attributes are found: "__dict__", "cell_contents" */
+    KIN_IS_INSIDE_NAME = 1 << 13, /* the name of an attribute through which other attributes are found: "__dict__", "cell_contents" */
+    KIN_IS_LATE = 1 << 16      /* the description of a tensor on a device that works while the program goes on, as GPUs do */
 };
 
 typedef struct {
-    uint16_t is;    /* what the object is */
-    uint16_t makes; /* what its instances are, if it is a class */
+    uint32_t is;    /* what the object is */
+    uint32_t makes; /* what its instances are, if it is a class */
     kin_ref text;   /* a str: the same number for equal texts; 0 for other objects */
 } kin_object;
 

@@ -31,7 +31,7 @@ typedef struct {
     const kin_trace *t;
     const kin_object *objects;
     uint8_t *role;          /* by step: kin_role */
-    uint16_t *traits;       /* by vid: KIN_IS_... */
+    uint32_t *traits;       /* by vid: KIN_IS_... */
     kin_partition_val *vals; /* by vid */
     uint32_t *starts;       /* by epoch: its EPOCH step */
     bool dict_operand;      /* the dict of an instance is handed to a step, which may look into it */

@@ -11,14 +11,14 @@ args_of(const kin_partitioner *p, const kin_step *s)
 
 /* -- classes ---------------------------------------------------------------------------------------------------- */
 
-static uint16_t
+static uint32_t
 class_traits(const kin_partitioner *p, kin_ref cls)
 {
-    return p->objects[cls].is & KIN_IS_CLASS ? (uint16_t)(p->objects[cls].makes | KIN_IS_KNOWN) : 0;
+    return p->objects[cls].is & KIN_IS_CLASS ? p->objects[cls].makes | KIN_IS_KNOWN : 0;
 }
 
 /* What the step creates, if its effects say so: list(x). */
-static uint16_t
+static uint32_t
 made_traits(const kin_partitioner *p, const kin_step *maker)
 {
     const kin_val *callee = maker->kind == KIN_STEP_CALL && maker->nargs > 0 ? &p->t->vals.at[args_of(p, maker)[0]] : NULL;
@@ -66,7 +66,7 @@ kin_partition_learn_values(kin_partitioner *p)
     const kin_trace *t = p->t;
     for (kin_vid vid = 1; vid < t->vals.len; vid++)
         if (t->vals.at[vid].kind == KIN_VAL_CONST)
-            p->traits[vid] = (uint16_t)(p->objects[t->vals.at[vid].key].is | KIN_IS_KNOWN);
+            p->traits[vid] = p->objects[t->vals.at[vid].key].is | KIN_IS_KNOWN;
     learn_from_facts(p);
     for (uint32_t i = 0; i < t->steps.len; i++)
         learn_from_step(p, &t->steps.at[i]);

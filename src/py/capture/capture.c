@@ -316,7 +316,20 @@ pools_otherwise(const stepper *x, const kin_step *s, const char *name)
            !kin_lies_by_rows(kin_tensor_sizes(image), kin_tensor_strides(image), kin_tensor_dim(image));
 }
 
-/* Does the step call a function of TorchScript where that makes kernels itself (Debian's PyTorch, on the CPU)? They would look for a fake tensor's data. */
+/* The step's operands, the function first; NULL with an exception. */
+static PyObject *
+operands(const stepper *x, const kin_step *s)
+{
+    PyObject *all = PyTuple_New(s->nargs);
+    for (uint32_t i = 0; all != NULL && i < s->nargs; i++) {
+        kin_vid vid = x->t->vids.at[s->args + i];
+        PyObject *obj = vid != 0 ? operand(x, vid) : NULL;
+        PyTuple_SET_ITEM(all, i, Py_NewRef(obj != NULL ? obj : Py_None));
+    }
+    return all;
+}
+
+/* Does the step call a function of TorchScript where that makes kernels itself? They would look for a fake tensor's data. */
 static bool
 makes_own_kernels(const stepper *x, const kin_step *s)
 {
@@ -325,9 +338,10 @@ makes_own_kernels(const stepper *x, const kin_step *s)
     PyObject *fn = vid != 0 ? operand(x, vid) : NULL, *type = fn != NULL ? kin_import_once(&scripted, "torch._C", "ScriptFunction") : NULL;
     if (type == NULL || (PyObject *)Py_TYPE(fn) != type)
         return false;
-    PyObject *fuses = kin_import_call("torch._C", "_jit_can_fuse_on_cpu", NULL);
-    bool makes = fuses != Py_False;
-    Py_XDECREF(fuses);
+    PyObject *call = operands(x, s), *answer = call != NULL ? kin_import_call("kintsugi._launch", "makes_own_kernels", call) : NULL;
+    bool makes = answer != Py_False;
+    Py_XDECREF(answer);
+    Py_XDECREF(call);
     PyErr_Clear();
     return makes;
 }

@@ -12,7 +12,7 @@
 
 /* -- objects ---------------------------------------------------------------------------------------------------- */
 
-static uint16_t
+static uint32_t
 traits_of_class(PyTypeObject *tp)
 {
     unsigned is = 0;
@@ -26,7 +26,7 @@ traits_of_class(PyTypeObject *tp)
         is |= KIN_IS_SEQUENCE;
     if (tp == &PySlice_Type)
         is |= KIN_IS_SLICE;
-    return (uint16_t)(kin_is_class_of_tensors((PyObject *)tp) ? is | KIN_IS_TENSOR : is);
+    return kin_is_class_of_tensors((PyObject *)tp) ? is | KIN_IS_TENSOR : is;
 }
 
 static kin_object
@@ -79,6 +79,17 @@ describe_text(const kin_refs *refs, kin_ref ref, kin_object *all)
         all[o->text].is |= KIN_IS_INSIDE_NAME;
 }
 
+/* A tensor's description ends with its device ("f32[3][1]cuda:0"). */
+static void
+describe_device(const kin_refs *refs, kin_ref note, kin_object *objects)
+{
+    PyObject *obj = note == 0 ? NULL : kin_refs_get(refs, note);
+    const char *text = obj != NULL && PyUnicode_CheckExact(obj) ? PyUnicode_AsUTF8(obj) : NULL, *device = text == NULL ? NULL : strrchr(text, ']');
+    if (device != NULL && strcmp(device + 1, "cpu") != 0)
+        objects[note].is |= KIN_IS_LATE;
+    PyErr_Clear();
+}
+
 /* What the step uses an object for: as the name of an attribute, as metadata that a tensor is compared with. */
 static void
 describe_uses(const kin_entry *v, const kin_step *s, kin_object *objects)
@@ -86,6 +97,8 @@ describe_uses(const kin_entry *v, const kin_step *s, kin_object *objects)
     const kin_trace *t = &v->trace;
     if (s->kind == KIN_STEP_CHECK && s->imm == KIN_CHECK_META && s->ref != 0 && kin_meta_mask(kin_refs_get(&v->refs, s->ref)) & KIN_META_OFFSET)
         objects[s->ref].is |= KIN_IS_OFFSET;
+    if (s->kind == KIN_STEP_CHECK && s->nargs > 0)
+        describe_device(&v->refs, t->vals.at[t->vids.at[s->args]].note, objects);
     if (s->kind == KIN_STEP_GETATTR || s->kind == KIN_STEP_SETATTR)
         describe_text(&v->refs, s->ref, objects);
     for (uint32_t a = 1; s->kind == KIN_STEP_CALL && kin_step_does(s, KIN_BY_NAME) && a < s->nargs && a < 3; a++) {
