@@ -2,6 +2,7 @@
 
 They run where PyTorch has a GPU, and are skipped elsewhere: `make gpu`.
 """
+import os
 import pathlib
 import subprocess
 import sys
@@ -398,7 +399,8 @@ def capture_that_fails():
 def in_own_process(name):
     """What it prints: after a capture that the driver ended, nothing is captured in a process any more."""
     code = f"import test_programs as t; t.{name}()"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=pathlib.Path(__file__).parent)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=pathlib.Path(__file__).parent,
+                          env={**os.environ, "KINTSUGI_KERNELS": "1"})
     return done.stdout.split(), done.stdout + done.stderr
 
 

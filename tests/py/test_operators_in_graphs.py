@@ -182,22 +182,20 @@ def test_kernels_of_torchscript_never_see_fake_tensors(monkeypatch):
             asked.clear()
             for i in range(6):
                 x = torch.randn(8, 16, generator=torch.Generator().manual_seed(i))
-                assert torch.allclose(compiled(x), torch.relu((torch.sin(x) + 1) * 2).sum(-1).exp(), rtol=1e-5)
+                with kintsugi.config.patch(kernels=True):
+                    assert torch.allclose(compiled(x), torch.relu((torch.sin(x) + 1) * 2).sum(-1).exp(), rtol=1e-5)
             assert asked and all(fn is _scripted and made == fuses for fn, made in asked)
     finally:
         torch._C._jit_override_can_fuse_on_cpu(before)
 
 
 @pytest.mark.parametrize("on_gpu", [False, True])
-def test_torchscript_on_other_devices(on_gpu):
+def test_torchscript_on_other_devices(on_gpu, monkeypatch):
     from kintsugi import _launch
 
-    before = torch._C._jit_can_fuse_on_gpu()
-    try:
-        torch._C._jit_override_can_fuse_on_gpu(on_gpu)
-        assert _launch.makes_own_kernels((_scripted, torch.ones(2, device="meta"))) is on_gpu
-    finally:
-        torch._C._jit_override_can_fuse_on_gpu(before)
+    monkeypatch.setattr(torch._C, "_jit_can_fuse_on_gpu", lambda: on_gpu)
+    assert _launch.makes_own_kernels((_scripted, torch.ones(2, device="meta"))) is on_gpu
+    assert not _launch.makes_own_kernels((torch.sin, torch.ones(2, device="meta")))
 
 
 def test_graphs_of_compiled_autograd_are_one_graph():
