@@ -161,7 +161,7 @@ def backend(gm, inputs):
         raise Declined(f"it holds something of its own ({held[0]})")
     scripted = [node.target for node in gm.graph.nodes if torchscript_of(node.target) is not None]
     if scripted:
-        raise Declined(f"it calls {scripted[0].__name__}, which is TorchScript: its fused kernels may not be launched again as part of a CUDA graph")
+        raise Declined(f"it calls {scripted[0].__name__}, which is TorchScript: it may make its kernels while the graph is captured")
     return Captures(gm, device)
 
 
