@@ -84,10 +84,12 @@ def call_often(compiled, number, calls=200):
 
 def test_threads_record_and_replay_at_the_same_time(busy_threads):
     compiled = kintsugi.compile(branching)
-    run_threads(lambda number: call_often(compiled, number), 5)
-    stats = kintsugi.stats(compiled)
-    assert stats["calls"] == 1000
-    assert stats["replays"] > 500
+    with kintsugi.config.patch(step_aside=False):  # calls take long here, whichever way they run
+        run_threads(lambda number: call_often(compiled, number), 5)
+        stats = kintsugi.stats(compiled)
+        assert stats["calls"] == 1000 and stats["replays"] > 0
+        run_threads(lambda number: call_often(compiled, number), 5)  # how many of the first were replayed depends on how long the threads wait for each other
+    assert kintsugi.stats(compiled)["replays"] - stats["replays"] > 900
 
 
 def test_reset_while_threads_run(busy_threads):
