@@ -169,6 +169,7 @@ describe(const kin_subgraph *g, char *out, size_t size)
     snprintf(out + n, size - n, "%s%s%s%s\n", g->plain ? " plain" : "", g->deferred && g->hides_writes ? " hides" : "", g->why ? " | " : "", g->why ? g->why : "");
 }
 
+static kin_vids *asked; /* gets the inputs of the first subgraph */
 static uint32_t excluded[4], barriers[4], nexcluded, nbarriers;
 
 static const char *
@@ -195,12 +196,34 @@ partition(const char *text, unsigned how)
     answer[0] = 0;
     for (uint32_t u = 0; CHECK(found != NULL) && u < found->at.len; u++)
         describe(&found->at.at[u], answer, sizeof answer);
+    if (asked != NULL && CHECK(found != NULL && found->at.len > 0)) {
+        kin_vids out = {0};
+        CHECK(kin_subgraph_bounds(&t, found, 0, asked, &out) == KIN_OK);
+        kin_vec_deinit(&out);
+    }
     kin_partition_free(found);
     kin_trace_deinit(&t);
     nexcluded = nbarriers = 0;
     return answer;
 }
 
+/* The names of what goes into the first subgraph. */
+static const char *
+inputs(const char *text)
+{
+    static char answer[200];
+    kin_vids in = {0};
+    asked = &in;
+    partition(text, KIN_SUBGRAPHS_WIDE);
+    asked = NULL;
+    answer[0] = 0;
+    for (uint32_t i = 0; i < in.len; i++)
+        snprintf(answer + strlen(answer), sizeof answer - strlen(answer), "%s ", names[in.at[i]]);
+    kin_vec_deinit(&in);
+    return answer;
+}
+
+#define INPUTS(text) inputs("f = const code\nx = tensor\ny = tensor\n" text)
 #define WIDE(text) partition("f = const code\nx = tensor\n" text, KIN_SUBGRAPHS_WIDE)
 #define EVERY(text) partition("f = const code\nx = tensor\n" text, KIN_SUBGRAPHS_WIDE | KIN_SUBGRAPHS_EVERY)
 #define PLAIN(text) partition("f = const code\nx = tensor\n" text, KIN_SUBGRAPHS_PLAIN)
@@ -241,6 +264,19 @@ test_containers(void)
     CHECK_STR(WIDE(FIRST "p = tuple pure a x\nb = call torch f p\n"), "CDC plain | the recording ends\n");
     CHECK_STR(WIDE("l = local\n" FIRST "p = tuple pure l\nn = len p\nb = call torch f x n\n"), "CIIC hides | the recording ends\n");
     CHECK_STR(WIDE("l = local\n" FIRST "list_append mutates l a\n" LAST), "C plain | Python code needs a result of the graph before its end\nC plain | the recording ends\n");
+}
+
+/* A list that was built before the subgraph, or is an item of one, goes in as what it was built from, unless something may have changed it. */
+static void
+test_lists(void)
+{
+    CHECK_STR(INPUTS("p = list pure x y\na = call torch f p\n"), "x y ");
+    CHECK_STR(INPUTS("p = list pure x y\nlist_append mutates p y\na = call torch f p\n"), "p ");
+    CHECK_STR(INPUTS("p = list pure x y\nq = list pure p y\na = call torch f q\n"), "x y ");
+    CHECK_STR(INPUTS("p = list pure x y\nq = tuple pure p y\na = call torch f q\n"), "x y ");
+    CHECK_STR(INPUTS("p = list pure x y\nq = list pure p y\nlist_append mutates p y\na = call torch f q\n"), "p y ");
+    CHECK_STR(INPUTS("p = list pure x y\nq = list pure p y\no = call opaque effect f q\na = call torch f q p\n"), "q p ");
+    CHECK_STR(INPUTS("p = list pure x y\nq = tuple pure p y\no = call opaque effect f q\na = call torch f p\n"), "p ");
 }
 
 /* What a call has been given must not change before it runs. */
@@ -387,6 +423,7 @@ main(void)
     test_calls();
     test_order();
     test_containers();
+    test_lists();
     test_changes();
     test_callables();
     test_gradients();

@@ -220,7 +220,7 @@ note_roles(finder *f)
     }
 }
 
-/* By value: the first step that uses it and is neither a torch call nor deferred. */
+/* By value: the first step that uses it and is neither a torch call nor deferred. A list that becomes part of another one, or of a tuple, is as it was until that one is used. */
 static void
 find_touches(const kin_trace *t, kin_subgraphs *subgraphs)
 {
@@ -229,8 +229,12 @@ find_touches(const kin_trace *t, kin_subgraphs *subgraphs)
         const kin_step *s = &t->steps.at[i];
         if (s->flags & KIN_STEP_TORCH || (s->flags & KIN_STEP_SUNK && kin_subgraph_builds(s)))
             continue;
-        for (uint32_t a = 0; a < s->nargs; a++)
-            subgraphs->touched[t->vids.at[s->args + a]] = i;
+        bool holds = s->kind == KIN_STEP_BUILD_LIST || s->kind == KIN_STEP_BUILD_TUPLE;
+        for (uint32_t a = 0; a < s->nargs; a++) {
+            uint32_t *touched = &subgraphs->touched[t->vids.at[s->args + a]];
+            uint32_t by = holds ? subgraphs->touched[s->out] : i;
+            *touched = by < *touched ? by : *touched;
+        }
     }
 }
 
