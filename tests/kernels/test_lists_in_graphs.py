@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from launches import kintsugi, versions
+from launches import engine, kintsugi, versions
 
 pytestmark = pytest.mark.usefixtures("kernels")
 ARGS = [torch.randn(64) for _ in range(4)]
@@ -106,3 +106,60 @@ def test_lists_that_are_seen(body, warm):
         SEEN.clear()
         torch.testing.assert_close(compiled(*args), want)
         torch.testing.assert_close(SEEN, kept)
+
+
+@torch.compiler.disable
+def change(rows):
+    rows[0][0] += 1.0
+
+
+def changed_between(x):
+    first = [1.0, 2.0]
+    rows = [first, [3.0, 4.0]]
+    a = x * torch.tensor(rows)
+    change(rows)
+    return a, x * torch.tensor(rows), x * torch.tensor(first)
+
+
+def changed_before(x):
+    first = [1.0, 2.0]
+    rows = (first, [3.0, 4.0])
+    change(rows)
+    return (x * torch.tensor(rows)).sin(), (x * torch.tensor(first)).sin()
+
+
+def filled_between(x):
+    rows = [[float(i)] * 2 for i in range(2)]
+    a = x * torch.tensor(rows)
+    rows[0][0] = 5.0
+    rows[1].append(3.0)
+    rows[1].pop()
+    b = (a * torch.tensor(rows)).sin()
+    change(rows)
+    return a, b, b * torch.tensor(rows), rows
+
+
+@pytest.mark.parametrize("fn", [changed_between, changed_before, filled_between])
+def test_lists_in_lists(fn):
+    compiled = kintsugi.compile(fn, options={"warm": True})
+    for _ in range(6):
+        x = torch.randn(3, 2, 2)
+        for got, expected in zip(compiled(x), fn(x), strict=True):
+            torch.testing.assert_close(got, expected) if isinstance(expected, torch.Tensor) else None
+            assert isinstance(expected, torch.Tensor) or got == expected
+
+
+@pytest.mark.parametrize("n", [2, 8, 33, 64, 65, 300])
+def test_a_list_of_many_numbers(n):
+    def fn(x):
+        found = []
+        for i in range(n):
+            found.append(1.0 / (i + 1))
+        return (x * torch.tensor(found)).tanh()
+
+    compiled = kintsugi.compile(fn, options={"warm": True})
+    for _ in range(4):
+        x = torch.randn(3, n)
+        torch.testing.assert_close(compiled(x), fn(x))
+    graphs = [subgraph["inputs"] for entry in compiled.entries() for subgraph in engine.kernels(entry)]
+    assert graphs == [1 if n <= 64 else 2], "torch.tensor() is not part of the graph"

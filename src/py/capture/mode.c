@@ -603,7 +603,7 @@ note_empty(capturing *c, PyObject *tensor, PyObject *dtype)
 static PyObject *
 note_new_tensor(capturing *c, PyObject *args)
 {
-    enum { MOST = 16 };
+    enum { MOST = 64 };
     PyObject *tensor = PyTuple_GET_SIZE(args) == 1 ? PyTuple_GET_ITEM(args, 0) : NULL;
     kin_dtype dtype;
     if (tensor == NULL || !kin_is_tensor(tensor) || kin_capture_number(tensor) != UINT32_MAX || !kin_tensor_is_ordinary(tensor) || c->device != NULL ||

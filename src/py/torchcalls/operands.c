@@ -146,18 +146,37 @@ fix_operand(rec *r, kin_vid *vid, int depth)
     return overrides_calls(rec_need_type(r, *vid)) ? KIN_ROW_UNKNOWN_OPERAND : REC_QUIET;
 }
 
+/* Is it a list that was filled after it was made, with numbers, or one of such lists? */
+static bool
+is_filled_with_numbers(rec *r, kin_vid vid, int depth)
+{
+    const rec_virtual *f = VIRTUAL(r, vid);
+    if (f == NULL || f->kind != VIRTUAL_LIST || !f->known || f->n == 0 || depth > 2)
+        return false;
+    for (uint32_t i = 0; i < f->n; i++) {
+        PyObject *obj = f->items[i] == 0 ? NULL : O(r, f->items[i]);
+        bool number = obj != NULL && (PyBool_Check(obj) || PyLong_CheckExact(obj) || PyFloat_CheckExact(obj));
+        if (!number && !is_filled_with_numbers(r, f->items[i], depth + 1))
+            return false;
+    }
+    return true;
+}
+
 /* A list that the recording has made and filled is handed over as one made of what is in it now: it may have been made before the graph, and be
  * filled between its calls. */
 static void
-make_again(rec *r, kin_vid *vid)
+make_again(rec *r, kin_vid *vid, int depth)
 {
     enum { MOST = 250 };
     const rec_virtual *f = VIRTUAL(r, *vid);
-    if (!r->opt->custom || f->kind != VIRTUAL_LIST || !f->known || f->n > MOST || r->info.at[*vid].type != &PyList_Type)
+    if (f == NULL || f->kind != VIRTUAL_LIST || !f->known || f->n > MOST || r->info.at[*vid].type != &PyList_Type ||
+        !(r->opt->custom ? depth == 0 : is_filled_with_numbers(r, *vid, depth)))
         return;
     kin_vid items[MOST];
     uint32_t n = f->n;
     memcpy(items, f->items, n * sizeof *items);
+    for (uint32_t i = 0; i < n && !r->opt->custom; i++)
+        make_again(r, &items[i], depth + 1);
     *vid = rec_step_out(r, KIN_STEP_BUILD_LIST, KIN_STEP_PURE, items, n);
     rec_make_virtual(r, *vid, VIRTUAL_LIST, items, n, true);
     r->info.at[*vid].type = &PyList_Type;
@@ -194,7 +213,7 @@ rec_fix_operands(rec *r, kin_vid *args, uint32_t n)
     int found = REC_QUIET;
     for (uint32_t i = 0; i < n; i++) {
         if (VIRTUAL(r, args[i]) != NULL)
-            make_again(r, &args[i]);
+            make_again(r, &args[i], 0);
         else
             take_apart(r, &args[i]);
         found = worse_of(found, fix_operand(r, &args[i], 0));
