@@ -8,7 +8,8 @@
 
 PyObject *kin_value_place(const kin_entry *v, kin_vid vid);
 PyObject *kin_class_place(PyTypeObject *cls);
-/* ... of a size of the tensor at the place; dim -1: all its sizes. */
+/* ... of a size of the tensor at the place. */
+enum { KIN_ALL_SIZES = -1, KIN_PERHAPS_FIRST = -2 /* the first one, since another has differed */ };
 PyObject *kin_size_place(PyObject *place, int dim);
 /* The sizes of whatever tensors come as arguments. */
 PyObject *kin_all_sizes_place(void);

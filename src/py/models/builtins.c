@@ -400,7 +400,7 @@ model_cached(rec *r, const rec_args *a)
     return true;
 }
 
-/* range(n) of a size that data decides is a decision on it, which graphs can assert: the number of this call. */
+/* range(n) of a size that data decides is a decision on it, which graphs can assert: the number of this call. One that has never differed is fixed by the guard. */
 static void
 assume_sizes(rec *r, rec_args *a, kin_vid *assumed)
 {
@@ -408,6 +408,7 @@ assume_sizes(rec *r, rec_args *a, kin_vid *assumed)
         return;
     for (uint32_t i = 0; i < a->npos; i++) {
         PyObject *obj = O(r, a->args[i]);
+        rec_fix_number(r, a->args[i]);
         bool size = r->info.at[a->args[i]].of_sizes && obj != NULL && PyLong_CheckExact(obj);
         if (size)
             rec_check(r, KIN_CHECK_EQ, a->args[i], obj, 0);

@@ -20,7 +20,7 @@ add_place(PyObject *place, bool at_once, PyObject *set)
 static PyObject *
 all_sizes(const kin_entry *v, kin_vid vid)
 {
-    PyObject *place = kin_value_place(v, vid), *name = place != NULL ? kin_size_place(place, -1) : NULL;
+    PyObject *place = kin_value_place(v, vid), *name = place != NULL ? kin_size_place(place, KIN_ALL_SIZES) : NULL;
     Py_XDECREF(place);
     return name;
 }
@@ -82,15 +82,15 @@ note_with_size(const kin_fact *fact, PyObject *obj, void *arg)
     if (fact->kind != KIN_FACT_T_META || !kin_meta_only_sizes(obj, ref, &differ))
         return;
     PyObject *place = kin_value_place(n->v, fact->vid);
-    uint64_t open = n->batch && differ != 0 ? differ | 1 : differ; /* where lengths vary, the first size mostly does, too */
-    if (n->batch && differ != 0)
-        add_place(kin_all_sizes_place(), true, n->set); /* ... and those of other arguments may */
-    for (int d = 0; place != NULL && d < 64; d++) {
-        if (open >> d & 1)
-            add_place(kin_size_place(place, d), true, n->set);
-        if (differ >> d & 1)
-            tell_size(n, fact->vid, d, kin_meta_size(ref, d), kin_tensor_sizes(obj)[d]);
+    if (place != NULL && n->batch && differ != 0) {
+        add_place(kin_size_place(place, KIN_PERHAPS_FIRST), true, n->set); /* where lengths vary, the first size mostly does, too */
+        add_place(kin_all_sizes_place(), true, n->set);                    /* ... and those of other arguments may */
     }
+    for (int d = 0; place != NULL && d < 64; d++)
+        if (differ >> d & 1) {
+            add_place(kin_size_place(place, d), true, n->set);
+            tell_size(n, fact->vid, d, kin_meta_size(ref, d), kin_tensor_sizes(obj)[d]);
+        }
     Py_XDECREF(place);
     PyErr_Clear();
 }

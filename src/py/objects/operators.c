@@ -163,7 +163,7 @@ repeat_items(rec *r, int imm, const kin_vid *args)
     rec_virtual *f = VIRTUAL(r, args[at]);
     kin_vid items[MOST], number = args[1 - at];
     bool list = rec_known_list(r, args[at]) != NULL, tuple = f != NULL && f->kind == VIRTUAL_TUPLE && f->known && Py_IS_TYPE(O(r, args[at]), &PyTuple_Type);
-    if (imm != MULTIPLY || (!list && !tuple) || !PyLong_CheckExact(O(r, number)) || !rec_can_const(r, number))
+    if (imm != MULTIPLY || (!list && !tuple) || !PyLong_CheckExact(O(r, number)) || !(rec_can_const(r, number) || rec_fix_number(r, number)))
         return false;
     int overflow;
     long times = PyLong_AsLongAndOverflow(O(r, number), &overflow);

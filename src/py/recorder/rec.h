@@ -87,6 +87,7 @@ typedef struct {
     bool sized;           /* a tensor whose sizes differ from call to call, or a number computed from such sizes */
     uint32_t open_epoch;  /* tensors: meta epoch + 1 for which open_sizes holds */
     uint64_t open_sizes;
+    uint64_t fixed_sizes; /* ... that are not left open after all: the number of rounds of a loop is one of them */
 } rec_info;
 
 /* An instruction that raised, and the state of the trace before it, to which it is cut back if the exception escapes. */
@@ -203,7 +204,8 @@ typedef struct {
 
 typedef struct {
     int64_t size;
-    bool first; /* of the first dim */
+    bool first;         /* of the first dim */
+    bool opens, varies; /* note_open_length in sizes.c */
 } rec_length;
 
 typedef struct rec {
@@ -218,7 +220,7 @@ typedef struct rec {
     KIN_VEC(kin_vid) escapees; /* virtual objects that have escaped; some may be listed twice, or no longer be virtual */
     KIN_VEC(kin_vid) made_classes; /* classes that the recording itself has made (models/namedtuple.c): no facts are needed about them */
     KIN_VEC(kin_vid) iters;  /* iterators over containers that can change */
-    KIN_VEC(rec_length) open_lengths; /* this call's values of the sizes that differed between calls */
+    KIN_VEC(rec_length) open_lengths; /* this call's values of the sizes that differed between calls, or may have */
     KIN_VEC(rec_write) writes; /* what this epoch has written to older objects */
     rec_call call;
     uint32_t epoch;            /* current epoch */
@@ -473,6 +475,8 @@ int rec_decide_equal(rec *r, kin_vid a, kin_vid b);   /* of numbers, tuples of t
 void rec_note_sized(rec *r, const kin_step *s);       /* does what the step makes depend on such a size? */
 void rec_note_unbacked(rec *r, const kin_step *s);    /* ... on sizes that data decides? */
 kin_vid rec_known_size(rec *r, int64_t size);
+/* Makes a number a constant if it is computed from sizes which are open, but have not differed so far. */
+bool rec_fix_number(rec *r, kin_vid vid);
 
 /* ---- steps.c ---- */
 uint32_t rec_snapshot(rec *r);                        /* state before the current instruction */

@@ -56,17 +56,24 @@ is_marked(PyObject *tensor, const char *where, int dim)
     return found;
 }
 
-/* Did the size, or some size of the tensor, differ between calls? */
 static bool
-is_noted_size(rec *r, kin_vid vid, int dim)
+is_marked_dynamic(PyObject *tensor, int dim)
 {
+    return is_marked(tensor, "_dynamo_dynamic_indices", dim) || is_marked(tensor, "_dynamo_weak_dynamic_indices", dim);
+}
+
+/* Did the size, or some size of the tensor, differ between calls? guessed: or may it have? */
+static bool
+is_noted_size(rec *r, kin_vid vid, int dim, bool guessed)
+{
+    const int noted[] = {dim, KIN_ALL_SIZES, KIN_PERHAPS_FIRST};
     PyObject *set = r->opt->unstable, *place = NULL, *name = NULL;
     if (set == NULL || PySet_GET_SIZE(set) == 0)
         return false;
     place = kin_value_place(r->v, vid);
     bool found = false;
-    for (int any = 0; place != NULL && !found && any < 2; any++) {
-        name = kin_size_place(place, any ? -1 : dim);
+    for (int i = 0; place != NULL && !found && i < (guessed && dim == 0 ? 3 : 2); i++) {
+        name = kin_size_place(place, noted[i]);
         found = name != NULL && PySet_Contains(set, name) > 0;
         Py_XDECREF(name);
     }
@@ -100,16 +107,20 @@ static bool
 is_as_long_as_open(const rec *r, int dim, int64_t size)
 {
     for (uint32_t i = 0; r->opt->kernels && i < r->open_lengths.len; i++)
-        if (r->open_lengths.at[i].size == size && r->open_lengths.at[i].first == (dim == 0))
+        if (r->open_lengths.at[i].size == size && r->open_lengths.at[i].opens && r->open_lengths.at[i].first == (dim == 0))
             return true;
     return false;
 }
 
+/* opens: others of that length are open, too. varies: it is not just a guess that it may differ. */
 static void
-note_open_length(rec *r, int dim, int64_t size)
+note_open_length(rec *r, int dim, int64_t size, bool opens, bool varies)
 {
-    rec_length length = {.size = size, .first = dim == 0};
-    if (!is_as_long_as_open(r, dim, size) && kin_vec_push(&r->open_lengths, length) != KIN_OK)
+    rec_length length = {.size = size, .first = dim == 0, .opens = opens, .varies = varies};
+    for (uint32_t i = 0; i < r->open_lengths.len; i++)
+        if (r->open_lengths.at[i].size == size && r->open_lengths.at[i].first == length.first && r->open_lengths.at[i].opens == opens && r->open_lengths.at[i].varies == varies)
+            return;
+    if (kin_vec_push(&r->open_lengths, length) != KIN_OK)
         r->status = KIN_NOMEM;
 }
 
@@ -127,10 +138,14 @@ is_open(rec *r, kin_vid vid, int dim, int64_t size)
         return false;
     if ((val->kind == KIN_VAL_SRC && size < 2) || is_marked(tensor, "_dynamo_static_indices", dim))
         return false;
-    if (is_marked(tensor, "_dynamo_dynamic_indices", dim) || is_marked(tensor, "_dynamo_weak_dynamic_indices", dim))
+    if (is_marked_dynamic(tensor, dim)) {
+        note_open_length(r, dim, size, false, true);
         return true;
-    if (is_noted_size(r, vid, dim)) {
-        note_open_length(r, dim, size);
+    }
+    if (info->fixed_sizes >> dim & 1)
+        return false;
+    if (is_noted_size(r, vid, dim, true)) {
+        note_open_length(r, dim, size, true, is_noted_size(r, vid, dim, false));
         return true;
     }
     return (r->opt->dynamic > 0 || all_sizes_vary(r) || is_as_long_as_open(r, dim, size)) && val->kind == KIN_VAL_SRC &&
@@ -288,15 +303,22 @@ is_size_step(rec *r, kin_vid vid, kin_vid tensor, int dim)
     return s->kind == KIN_STEP_SIZE && s->out == vid && s->imm == dim && r->t->vids.at[s->args] == tensor;
 }
 
+/* The value that was read from this dim last, since sizes may last have changed. */
+static uint32_t *
+last_read(rec *r, kin_vid tensor, int dim)
+{
+    enum { SIZE_KEY = 0x517E };
+    return r->region != NULL ? NULL : rec_map_at(r->value_numbers, r->meta_epoch, tensor, SIZE_KEY + (uint32_t)dim, UINT32_MAX);
+}
+
 kin_vid
 rec_size(rec *r, kin_vid tensor, int dim)
 {
-    enum { SIZE_KEY = 0x517E };
     int64_t size = kin_tensor_sizes(O(r, tensor))[dim];
     if (!(rec_open_sizes(r, tensor) >> dim & 1))
         return rec_known_size(r, size);
-    uint32_t *seen = rec_map_at(r->value_numbers, r->meta_epoch, tensor, SIZE_KEY + (uint32_t)dim, UINT32_MAX);
-    if (seen != NULL && r->region == NULL && is_size_step(r, *seen, tensor, dim))
+    uint32_t *seen = last_read(r, tensor, dim);
+    if (seen != NULL && is_size_step(r, *seen, tensor, dim))
         return *seen;
     kin_vid out = rec_step_out(r, KIN_STEP_SIZE, 0, &tensor, 1);
     r->t->steps.at[r->t->vals.at[out].step].imm = (uint8_t)dim;
@@ -311,7 +333,7 @@ rec_size(rec *r, kin_vid tensor, int dim)
         r->info.at[out].data_row = KIN_ROW_DATA_DEPENDENT_OP;
         r->info.at[out].of_sizes = true;
     }
-    if (r->region == NULL && (seen = rec_map_at(r->value_numbers, r->meta_epoch, tensor, SIZE_KEY + (uint32_t)dim, UINT32_MAX)) != NULL)
+    if ((seen = last_read(r, tensor, dim)) != NULL)
         *seen = out;
     return out;
 }
@@ -348,6 +370,142 @@ rec_shape(rec *r, kin_vid tensor)
     rec_set_obj(r, out, size);
     Py_DECREF(size);
     return out;
+}
+
+/* -- fixing them ---------------------------------------------------------------------------------------------------- */
+
+/* How often a loop runs and how long a list is are part of the program: steps over such a number serve one value anyway, whether it is open or not, and if it is, the
+ * numbers of the loop are computed by Python. So a size that is open only because others have differed is fixed where it is needed: one of an argument by
+ * the guard, that of a computed tensor by a check. Once it differs itself, it is noted (module/unstable.c) and stays open.
+ */
+
+/* A size of something computed has perhaps differed if it is as long as one that has. */
+static bool
+can_fix_computed(rec *r, kin_vid size)
+{
+    int64_t length = PyLong_AsLongLong(O(r, size));
+    bool can = r->opt->kernels && !rec_is_unstable(r, size);
+    for (uint32_t i = 0; can && i < r->open_lengths.len; i++)
+        can = !r->open_lengths.at[i].varies || r->open_lengths.at[i].size != length;
+    return can;
+}
+
+static bool
+can_fix_size(rec *r, const kin_step *s)
+{
+    kin_vid tensor = r->t->vids.at[s->args], size = s->out;
+    int dim = s->imm;
+    if (r->opt->dynamic >= 0 || r->info.at[tensor].unbacked)
+        return false;
+    if (r->t->vals.at[tensor].kind != KIN_VAL_SRC)
+        return can_fix_computed(r, size);
+    if (r->inplace || is_marked_dynamic(O(r, tensor), dim) || is_noted_size(r, tensor, dim, false))
+        return false;
+    (void)rec_epoch(r);
+    const uint32_t *seen = last_read(r, tensor, dim);
+    return seen != NULL && *seen == size;
+}
+
+/* The step that computed the number from numbers alone, of which one is a size that is open; or that asked for the size. NULL: there is none. */
+static const kin_step *
+made_of_sizes(rec *r, kin_vid vid)
+{
+    const kin_val *val = &r->t->vals.at[vid];
+    const rec_info *info = &r->info.at[vid];
+    if (val->kind != KIN_VAL_STEP || val->step >= r->t->steps.len || !info->sized || info->varies || info->drifts || !info->held || info->obj == NULL ||
+        !(PyLong_CheckExact(info->obj) || PyFloat_CheckExact(info->obj)))
+        return NULL;
+    const kin_step *s = &r->t->steps.at[val->step];
+    bool call = s->kind == KIN_STEP_CALL && rec_is_const(r, r->t->vids.at[s->args]) && kin_step_does(s, KIN_ASKS | KIN_INSIDE);
+    bool computes = call || s->kind == KIN_STEP_SIZE || s->kind == KIN_STEP_BINARY || s->kind == KIN_STEP_UNARY;
+    return computes && !(s->flags & (KIN_STEP_TORCH | KIN_STEP_OPAQUE | KIN_STEP_EFFECT | KIN_STEP_MUTATES | KIN_STEP_RAISES | KIN_STEP_BREAK)) ? s : NULL;
+}
+
+/* Is the number a constant, or computed from constants and sizes that can be fixed? */
+static bool
+can_fix(rec *r, kin_vid vid, int depth)
+{
+    if (vid == 0 || rec_is_const(r, vid))
+        return vid != 0;
+    const kin_step *s = depth < 16 ? made_of_sizes(r, vid) : NULL;
+    if (s == NULL || s->kind == KIN_STEP_SIZE)
+        return s != NULL && can_fix_size(r, s);
+    uint32_t args = s->args, n = s->nargs;
+    bool can = true;
+    for (uint32_t i = 0; can && i < n; i++)
+        can = can_fix(r, r->t->vids.at[args + i], depth + 1);
+    return can;
+}
+
+/* By the guard. False: its sizes cannot be read. */
+static bool
+fix_argument(rec *r, kin_vid tensor, int dim)
+{
+    rec_info *info = &r->info.at[tensor];
+    info->fixed_sizes |= UINT64_C(1) << dim;
+    info->open_epoch = 0;
+    info->meta_mask &= ~(unsigned)KIN_META_SIZES;
+    bool fixed = rec_meta(r, tensor, KIN_META_SIZES);
+    info = &r->info.at[tensor];
+    info->fixed_sizes &= fixed ? UINT64_MAX : ~(UINT64_C(1) << dim);
+    info->open_epoch = 0;
+    return fixed;
+}
+
+static void
+make_constant(rec *r, kin_vid vid)
+{
+    kin_vid known = rec_const(r, O(r, vid));
+    r->info.at[vid].as_const = known;
+    r->info.at[vid].sized = false;
+}
+
+/* Fixes the sizes that the number is computed from. */
+static void
+fix_sizes_of(rec *r, kin_vid vid)
+{
+    const kin_step *s = rec_is_const(r, vid) ? NULL : made_of_sizes(r, vid);
+    if (s == NULL)
+        return;
+    uint32_t args = s->args, n = s->nargs;
+    int dim = s->imm;
+    if (s->kind != KIN_STEP_SIZE) {
+        for (uint32_t i = 0; i < n; i++)
+            fix_sizes_of(r, r->t->vids.at[args + i]);
+        return;
+    }
+    kin_vid tensor = r->t->vids.at[args];
+    bool argument = r->t->vals.at[tensor].kind == KIN_VAL_SRC;
+    if (argument && !fix_argument(r, tensor, dim))
+        return;
+    if (!argument)
+        rec_check(r, KIN_CHECK_EQ, vid, O(r, vid), 0);
+    make_constant(r, vid);
+}
+
+/* What the program has computed from such sizes so far is a constant from now on. */
+static void
+fold_numbers(rec *r)
+{
+    for (uint32_t i = r->first_step; i < r->t->steps.len; i++) {
+        kin_vid out = r->t->steps.at[i].out;
+        const kin_step *s = out != 0 && !rec_is_const(r, out) ? made_of_sizes(r, out) : NULL;
+        bool fold = s != NULL && s->kind != KIN_STEP_SIZE;
+        for (uint32_t k = 0; fold && k < s->nargs; k++)
+            fold = r->t->vids.at[s->args + k] != 0 && rec_is_const(r, r->t->vids.at[s->args + k]);
+        if (fold)
+            make_constant(r, out);
+    }
+}
+
+bool
+rec_fix_number(rec *r, kin_vid vid)
+{
+    if (r->region != NULL || r->refused || vid == 0 || rec_is_const(r, vid) || !can_fix(r, vid, 0))
+        return false;
+    fix_sizes_of(r, vid);
+    fold_numbers(r);
+    return rec_is_const(r, vid);
 }
 
 /* -- comparing shapes ----------------------------------------------------------------------------------------------- */
