@@ -630,6 +630,10 @@ go_on(rec *r, rec_consumer *c)
         if (c->asks.len == 0) {
             if (!rec_take(r, c, take(c)))
                 return;
+            if (c->row != NULL && c->row->came != NULL)
+                c->row->came(r, c);
+            if (c->folding)
+                return;
             ask(r, c, c->asked);
             continue;
         }
@@ -655,6 +659,13 @@ rec_answer(rec *r, rec_consumer *c, kin_vid item, PyObject *obj)
     c->answer = item;
     if (c->gen != NULL)
         c->asks.len--;
+    go_on(r, c);
+}
+
+void
+rec_ask_on(rec *r, rec_consumer *c)
+{
+    ask(r, c, c->asked);
     go_on(r, c);
 }
 

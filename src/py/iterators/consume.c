@@ -155,7 +155,7 @@ rec_leave_to_c(rec *r, rec_frame *f, PyObject *value)
     rec_consumer *c = base->consumer;
     if (c == NULL)
         rec_refuse(r);
-    else if (c->asked != 0)
+    else if (c->asked != 0 && !c->folding)
         rec_answer(r, c, c->gen == NULL || yielded ? result : 0, value);
     else if (c->gen == NULL)
         take_callback(r, c, result, value);

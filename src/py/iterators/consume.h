@@ -64,6 +64,7 @@ typedef struct rec_consumer {
     uint32_t ninputs, width, at, next;
     uint32_t drained;        /* the argument that a C function goes through */
     rec_gen *from;           /* the generator whose items the callback gets, while that runs */
+    bool folding;            /* ... while that of reduce runs between two items */
     bool select;             /* filter: the inputs with a true answer are the items */
     bool fold;               /* reduce: the last result is the first argument */
     bool reverse;
@@ -122,6 +123,8 @@ void rec_refuse_starred(rec *r, const rec_consumer *c);
 bool rec_can_ask(PyTypeObject *tp);                 /* is it a class of iterators that are followed? */
 rec_consumer *rec_begin_asking(rec *r, kin_vid whom); /* NULL: it is not known whom that asks */
 void rec_ask_first(rec *r, rec_consumer *c);        /* the consumer is complete */
+void rec_ask_on(rec *r, rec_consumer *c);           /* ... wants the next item */
+bool rec_is_asked(rec *r, kin_vid vid);             /* are its items to be asked for one by one? */
 void rec_answer(rec *r, rec_consumer *c, kin_vid item, PyObject *obj); /* the frame that was waited for has given the item; 0: a generator has ended */
 
 #endif

@@ -33,14 +33,29 @@ show_items(rec *r, const rec_consumer *c)
             r->info.at[c->items[i]].obj = c->held[i];
 }
 
+/* Of what is asked item by item, some items are known before their objects are there, and never seen. */
+static bool
+has_objects(rec *r, const rec_consumer *c)
+{
+    for (uint32_t i = 0; c->asked != 0 && i < c->n; i++)
+        if (O(r, c->items[i]) == NULL)
+            return false;
+    return true;
+}
+
 static bool
 finish_drained(rec *r, rec_consumer *c)
 {
-    PyObject *real = PyTuple_New(c->n);
+    PyObject *real = NULL;
+    if (has_objects(r, c) && (real = PyTuple_New(c->n)) == NULL) {
+        PyErr_Clear();
+        return false;
+    }
     for (uint32_t i = 0; real != NULL && i < c->n; i++)
-        PyTuple_SET_ITEM(real, i, Py_NewRef(c->held[i]));
-    show_items(r, c);
-    bool done = real != NULL && call_on_items(r, &c->call, c->drained, c->items, c->n, real);
+        PyTuple_SET_ITEM(real, i, Py_NewRef(c->asked != 0 ? O(r, c->items[i]) : c->held[i]));
+    if (c->asked == 0)
+        show_items(r, c);
+    bool done = call_on_items(r, &c->call, c->drained, c->items, c->n, real);
     Py_XDECREF(real);
     PyErr_Clear();
     return done;
@@ -71,6 +86,52 @@ put_counted(rec *r, rec_consumer *c)
 
 static const consumer_row counted_row = {"counted", TAKE_ALL, finish_counted, NULL, put_counted};
 
+/* deque.extend of a deque made here: it has all items when the instruction is over. */
+static bool
+is_own_deque(rec *r, kin_vid deque)
+{
+    const rec_virtual *f = VIRTUAL(r, deque);
+    return f != NULL && f->kind == VIRTUAL_OTHER && !f->escaped;
+}
+
+static bool
+finish_extended(rec *r, rec_consumer *c)
+{
+    return is_own_deque(r, c->args[0]) && rec_model_value(r, &c->call, rec_const(r, Py_None));
+}
+
+static void
+put_extended(rec *r, rec_consumer *c)
+{
+    const kin_vid call[3] = {c->call.callee, c->args[0], rec_build_tuple(r, c->items, c->n, NULL)};
+    r->keep_inside = true;
+    uint32_t s = rec_step(r, KIN_STEP_CALL, KIN_STEP_EFFECT, call, 3);
+    r->keep_inside = false;
+    r->t->steps.at[s].snap = 0; /* the instruction is over */
+    for (uint32_t i = 0; i < c->n; i++)
+        if (!rec_virtual_push(VIRTUAL(r, c->args[0]), c->items[i]))
+            r->status = KIN_NOMEM;
+}
+
+static const consumer_row extended_row = {"extended", TAKE_ALL, finish_extended, NULL, put_extended};
+
+/* -- the items one by one ------------------------------------------------------------------------------------------------- */
+
+/* gen: NULL where the source is no generator, but asks others. */
+static rec_consumer *
+begin(rec *r, rec_gen *gen, kin_vid source)
+{
+    return gen != NULL ? rec_begin_consumer(r, gen) : rec_begin_asking(r, source);
+}
+
+/* The consumer is complete. */
+static void
+begin_asking(rec *r, rec_consumer *c)
+{
+    if (c->asked != 0)
+        rec_ask_first(r, c);
+}
+
 /* -- reduce() of a function of the program over a generator: they take turns ---------------------------------------------- */
 
 static void
@@ -81,6 +142,7 @@ fold_next(rec *r, rec_consumer *c)
     kin_vid args[3] = {c->self, c->items[0], c->items[1]};
     c->from = c->gen;
     c->gen = NULL;
+    c->folding = c->wants = true;
     rec_args call = {.callee = c->callback, .args = args + (c->self == 0), .npos = 2 + (c->self != 0)};
     if (!rec_bind(r, &call))
         rec_refuse(r);
@@ -99,6 +161,11 @@ fold_on(rec *r, rec_consumer *c)
     c->items[0] = c->items[2];
     c->held[0] = c->held[2];
     c->n = 1;
+    c->folding = false;
+    if (c->asked != 0) {
+        rec_ask_on(r, c);
+        return;
+    }
     c->gen = c->from;
     c->ended = c->gen->state == GEN_DONE;
     c->wants = !c->ended;
@@ -122,7 +189,7 @@ fold_generator(rec *r, const rec_args *a, rec_gen *gen)
     kin_vid func, self;
     if (!rec_find_callback(r, a->args[0], &func, &self) || (VIRTUAL(r, a->args[0]) != NULL && VIRTUAL(r, a->args[0])->kind == VIRTUAL_PARTIAL))
         return false;
-    rec_consumer *c = rec_begin_consumer(r, gen);
+    rec_consumer *c = begin(r, gen, a->args[1]);
     if (c == NULL)
         return false;
     c->row = &folded_row;
@@ -132,6 +199,7 @@ fold_generator(rec *r, const rec_args *a, rec_gen *gen)
     rec_consume_as(r, c, a);
     if (a->npos == 3)
         rec_take_item(r, c, a->args[2]);
+    begin_asking(r, c);
     return true;
 }
 
@@ -140,14 +208,14 @@ fold_generator(rec *r, const rec_args *a, rec_gen *gen)
 typedef struct {
     const char *module, *name, *method; /* method: of the class, NULL: the function or class itself */
     uint32_t argument;
-    const consumer_row *row; /* NULL: only what gives its items at once is gone through */
+    const consumer_row *row;
 } drain_row;
 
 static const drain_row rows[] = {
     {"functools", "reduce", NULL, 1, &drained_row}, {"collections", "OrderedDict", NULL, 0, &drained_row}, {"collections", "deque", NULL, 0, &drained_row},
     {"itertools", "combinations", NULL, 0, &drained_row}, {"itertools", "permutations", NULL, 0, &drained_row}, {"itertools", "product", NULL, 0, &drained_row},
     {"builtins", "tuple", "__new__", 1, &drained_row}, {"builtins", "dict", "fromkeys", 1, &drained_row}, {"collections", "OrderedDict", "fromkeys", 1, &drained_row},
-    {"collections", "deque", "extend", 1, NULL}, {"collections", "deque", "extendleft", 1, NULL},
+    {"collections", "deque", "extend", 1, &extended_row}, {"collections", "deque", "extendleft", 1, &extended_row},
     {"_collections", "_count_elements", NULL, 1, &counted_row}};
 
 static const drain_row *
@@ -167,21 +235,26 @@ find_row(PyObject *callee)
 /* -- the call ------------------------------------------------------------------------------------------------------------ */
 
 static bool
-drain_generator(rec *r, const rec_args *a, const drain_row *row)
+drain_one_by_one(rec *r, const rec_args *a, const drain_row *row)
 {
     rec_gen *gen = rec_usable_generator(r, a->args[row->argument]);
     kin_vid func, self;
-    if (gen == NULL)
+    if (gen == NULL && !rec_is_asked(r, a->args[row->argument]))
+        return false;
+    if (row->row == &extended_row && (a->npos != 2 || a->nkw != 0 || r->region != NULL || !is_own_deque(r, a->args[0])))
         return false;
     if (rec_is_reduce(O(r, a->callee)) && rec_find_callback(r, a->args[0], &func, &self))
         return fold_generator(r, a, gen);
-    rec_consumer *c = rec_begin_consumer(r, gen);
+    rec_consumer *c = begin(r, gen, a->args[row->argument]);
     if (c == NULL)
         return false;
     c->row = row->row;
     c->source = a->args[row->argument];
     c->drained = row->argument;
     rec_consume_as(r, c, a);
+    if (row->row == &extended_row)
+        rec_region_changes(r, a->args[0]);
+    begin_asking(r, c);
     return true;
 }
 
@@ -209,5 +282,5 @@ rec_consume_drained(rec *r, const rec_args *a)
     const drain_row *row = a->npos + a->nkw <= CONSUMER_ARGS ? find_row(O(r, a->callee)) : NULL;
     if (row == NULL || row->argument >= a->npos)
         return false;
-    return (row->row != NULL && drain_generator(r, a, row)) || drain_lazy(r, a, row->argument);
+    return drain_lazy(r, a, row->argument) || drain_one_by_one(r, a, row);
 }

@@ -184,6 +184,12 @@ has_to_be_asked(rec *r, kin_vid vid)
     return f->kind == VIRTUAL_GENERATOR || f->kind == VIRTUAL_LAZY;
 }
 
+bool
+rec_is_asked(rec *r, kin_vid vid)
+{
+    return VIRTUAL(r, vid) != NULL && VIRTUAL(r, vid)->kind == VIRTUAL_LAZY && has_to_be_asked(r, vid);
+}
+
 /* The class's iter() of a container: an iterator that only the new object has. */
 static kin_vid
 hidden_iterator(rec *r, kin_vid arg)

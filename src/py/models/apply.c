@@ -370,23 +370,13 @@ rec_can_apply(rec *r, kin_vid callee)
     return PyCFunction_Check(obj) || Py_TYPE(obj) == &PyMethodDescr_Type || obj == (PyObject *)&PyType_Type || (PyType_Check(obj) && rec_is_pure_callable(obj));
 }
 
-/* A dict that the function took keys from is not known any more. */
-static void
-take_back(rec *r, kin_vid callee, uint32_t start)
-{
-    rec_virtual *f = VIRTUAL(r, callee), *self = f != NULL && f->kind == VIRTUAL_METHOD ? VIRTUAL(r, f->items[1]) : NULL;
-    if (self != NULL && self->kind == VIRTUAL_DICT && r->t->steps.len > start)
-        self->known = false;
-    rec_truncate(r, start);
-}
-
 bool
 rec_apply_each(rec *r, kin_vid callee, const kin_vid *inputs, uint32_t n, uint32_t width, kin_vid *out)
 {
     uint32_t start = r->t->steps.len;
     for (uint32_t i = 0; i < n; i++)
         if ((out[i] = rec_apply(r, callee, inputs + i * width, width)) == 0) {
-            take_back(r, callee, start);
+            rec_truncate(r, start);
             return false;
         }
     r->skip_expected = true;

@@ -48,7 +48,9 @@ model_sequence(rec *r, const rec_args *a, virtual_kind kind, PyTypeObject *tp)
     }
     if (a->npos == 1 && iterates_apart(r, a->args[0]))
         return from_parts(r, a, kind, tp);
-    if (a->npos == 1 && rec_plays_builtin(O(r, a->args[0])) && rec_copied_items(r, a->args[0], 250, &items, &n))
+    const rec_virtual *f = a->npos == 1 ? VIRTUAL(r, a->args[0]) : NULL;
+    bool copied = f != NULL && f->kind == VIRTUAL_OTHER && (!f->escaped || r->region != NULL); /* a deque made here: what it holds is asked for once */
+    if (a->npos == 1 && (copied || rec_plays_builtin(O(r, a->args[0]))) && rec_copied_items(r, a->args[0], 250, &items, &n))
         return new_sequence(r, a, items, n, kind, tp);
     if (a->npos == 1 && !rec_use_up(r, a->args[0], &items, &n)) {
         if (!rec_is_plain_value(O(r, a->args[0])))

@@ -44,6 +44,8 @@ rec_instance_item(rec *r, kin_vid base, PyObject *name)
     if (f != NULL && f->kind == VIRTUAL_OBJECT && f->known)
         return virtual_attr(r, base, name);
     PyObject *found = kin_instance_attr(obj, name);
+    if (found == NULL && f != NULL && f->kind == VIRTUAL_DICT && !f->escaped && r->t->vals.at[base].kind == KIN_VAL_STEP)
+        return 0; /* an OrderedDict made here, which nobody else could have given an attribute */
     rec_root(r, base);
     kin_vid dict = rec_instance_dict(r, base);
     if (dict != 0) {

@@ -77,7 +77,15 @@ rec_copy_to_tuple(rec *r, kin_vid vid, Py_ssize_t n)
         rec_need_played(r, vid);
     else if (VIRTUAL(r, vid) == NULL)
         rec_need_type(r, vid);
-    kin_vid call[2] = {rec_const(r, (PyObject *)&PyTuple_Type), vid}, all = rec_step_out(r, KIN_STEP_CALL, 0, call, 2);
+    kin_vid call[2] = {rec_const(r, (PyObject *)&PyTuple_Type), vid};
+    const rec_virtual *f = VIRTUAL(r, vid);
+    bool own = f != NULL && f->kind == VIRTUAL_OTHER && !f->escaped; /* the tuple has what lies in it, and does not lead to it */
+    for (uint32_t i = 0; own && i < f->n; i++)
+        rec_escape(r, f->items[i]);
+    r->only_asks = true;
+    r->keep_inside = own;
+    kin_vid all = rec_step_out(r, KIN_STEP_CALL, 0, call, 2);
+    r->only_asks = r->keep_inside = false;
     rec_check(r, KIN_CHECK_LEN, all, NULL, (uint32_t)n);
     return all;
 }

@@ -230,6 +230,7 @@ typedef struct rec {
     bool skip_expected;      /* Python frames below the current instruction are accounted for */
     bool foreign;            /* unexpected Python code ran below the current instruction */
     uint32_t store_effects;  /* effects of the next store, as verified by the check before it (overlay.c) */
+    bool only_asks;          /* the step being written reads its operands, runs no code and changes nothing */
     bool keep_inside;        /* the operands of the step being written do not escape */
     bool epoch_ended;          /* heap knowledge ended: the next fact or path begins a new epoch */
     bool ambient;            /* the recording itself has changed ambient state */
@@ -453,7 +454,9 @@ void rec_refuse(rec *r);
 void rec_settle(rec *r);                              /* undoes a refused region */
 bool rec_region_step(rec *r, kin_step_kind kind, unsigned *flags, const kin_vid *args, uint32_t n);
 uint32_t rec_region_snap(rec *r);
-void rec_region_acts(rec *r);                         /* it has an effect now */
+void rec_region_acts(rec *r);
+void rec_region_changes(rec *r, kin_vid vid);
+void rec_region_truncate(rec *r, uint32_t len);                         /* it has an effect now */
 bool rec_region_has_acted(const rec *r);              /* nothing in it can leave any more */
 int rec_region_added(rec *r, kin_vid set, kin_vid item); /* by the region, to be put down at its end? -1: not known */
 void rec_region_asks(rec *r, bool on);                /* the steps in between have looked at that */

@@ -5,8 +5,8 @@
  * included, leaves before the instruction, and CPython executes the whole instruction again. That is sound because
  *   - a region has no step whose repetition can be observed: only pure steps, reads, checks, changes of objects that
  *     were made in the region, and torch calls that leave random state and version counters alone (this is measured);
- *   - its changes to older iterators and generators, and to sets and lists that only these can reach, are written at its
- *     end (NEXT, ITERATOR_AT, SET_ADD, LIST_APPEND, GENERATOR_STATE);
+ *   - its changes to older iterators and generators, and to sets, lists and cells that the recording has made and only these can
+ *     reach, are written at its end (NEXT, ITERATOR_AT, SET_ADD, LIST_APPEND, CELL_SET, GENERATOR_STATE);
  *   - after an effect (a store, torch's settings: what a context manager does before its yield), nothing in it can leave.
  *
  * Anything else in a region (an effect, opaque code, the end of an epoch, an exception, an opcode without a rule)
@@ -32,7 +32,15 @@ typedef struct {
 typedef struct {
     kin_step_kind kind;
     kin_vid args[2];
+    uint32_t steps, offset;      /* when that was: how many steps there were, and the instruction */
+    const rec_frame *frame;
 } put_off;
+
+/* What an older cell held before the region stored into it. */
+typedef struct {
+    rec_virtual *cell;
+    kin_vid content;
+} saved_cell;
 
 typedef struct rec_region {
     const rec_region_user *user;
@@ -44,6 +52,8 @@ typedef struct rec_region {
     KIN_VEC(kin_vid) moved;        /* older iterators that were advanced */
     KIN_VEC(kin_vid) used_up;      /* older map and filter objects that are at their end */
     KIN_VEC(put_off) added;
+    KIN_VEC(saved_cell) cells;
+    kin_vid changing;              /* what the instruction itself will have changed; 0: nothing */
     bool asked_added;              /* the next step takes them into account */
     bool acted;                    /* it has an effect: what follows cannot leave */
     KIN_VEC(saved_version) versions;
@@ -62,6 +72,7 @@ rec_region_free(rec_region *g)
     kin_vec_deinit(&g->moved);
     kin_vec_deinit(&g->used_up);
     kin_vec_deinit(&g->added);
+    kin_vec_deinit(&g->cells);
     Py_XDECREF(g->random);
     free(g->infos);
     free(g->virtual);
@@ -162,6 +173,8 @@ restore_virtual(rec *r, rec_region *g)
     }
     for (uint32_t i = g->nvals; i < r->info.len; i++)
         r->info.at[i].meta_epoch = 0;
+    for (uint32_t i = g->cells.len; i > 0; i--)
+        g->cells.at[i - 1].cell->items[0] = g->cells.at[i - 1].content;
 }
 
 /* Every generator that the region touched continues unwatched. */
@@ -227,6 +240,8 @@ touches_unwritten(rec *r, kin_step_kind kind, const kin_vid *args, uint32_t n)
 {
     bool added = kind != KIN_STEP_BUILD_GENERATOR && kind != KIN_STEP_CHECK && !r->region->asked_added;
     for (uint32_t i = 0; i < n; i++) {
+        if (args[i] != 0 && args[i] == r->region->changing)
+            return true;
         for (uint32_t k = 0; k < r->region->moved.len; k++)
             if (args[i] == r->region->moved.at[k])
                 return true;
@@ -239,6 +254,23 @@ touches_unwritten(rec *r, kin_step_kind kind, const kin_vid *args, uint32_t n)
         for (rec_gen *gen = r->gens; gen != NULL; gen = gen->next)
             if (gen->dirty && gen->vid == args[i])
                 return true;
+    }
+    return false;
+}
+
+/* Would the step get at such changes through what its operands hold: a function's cells, the items of a tuple? */
+static bool
+reaches_unwritten(rec *r, const kin_vid *args, uint32_t n, int depth)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        const rec_virtual *f = args[i] ? VIRTUAL(r, args[i]) : NULL;
+        if (args[i] != 0 && args[i] == r->region->changing)
+            return true;
+        for (uint32_t k = 0; k < r->region->added.len; k++)
+            if (args[i] == r->region->added.at[k].args[0])
+                return true;
+        if (f != NULL && depth < 8 && reaches_unwritten(r, f->items, f->n, depth + 1))
+            return true;
     }
     return false;
 }
@@ -385,12 +417,36 @@ is_put_off(rec *r, kin_step_kind kind, unsigned flags, const kin_vid *args, uint
         return true;
     }
     bool adds = kind == KIN_STEP_SET_ADD || kind == KIN_STEP_LIST_APPEND || kind == KIN_STEP_LIST_EXTEND || kind == KIN_STEP_ITERATOR_AT;
-    if (!adds || n != 2 || f == NULL || f->escaped)
+    bool stores = kind == KIN_STEP_CELL_SET && f != NULL && f->kind == VIRTUAL_CELL && f->known && f->n == 1;
+    if (!(adds || stores) || n != 2 || f == NULL || f->escaped)
         return false;
-    put_off change = {kind, {args[0], args[1]}};
-    if (kin_vec_push(&g->added, change) != KIN_OK)
+    put_off change = {kind, {args[0], args[1]}, r->t->steps.len, r->top->offset, r->top};
+    saved_cell before = {f, stores ? f->items[0] : 0};
+    if ((stores && kin_vec_push(&g->cells, before) != KIN_OK) || kin_vec_push(&g->added, change) != KIN_OK)
         r->status = KIN_NOMEM;
     return true;
+}
+
+/* Steps from `len` on are dropped. What the same instruction has put off cannot be taken back alone. */
+void
+rec_region_truncate(rec *r, uint32_t len)
+{
+    for (uint32_t i = 0; i < r->region->added.len; i++) {
+        const put_off *change = &r->region->added.at[i];
+        bool same = change->frame == r->top && change->offset == r->top->offset;
+        if (change->steps > len || (change->steps == len && same))
+            rec_refuse(r);
+    }
+}
+
+/* A later store into the same cell: only the last one counts. */
+static bool
+is_overwritten(const rec_region *g, uint32_t i)
+{
+    for (uint32_t k = i + 1; g->added.at[i].kind == KIN_STEP_CELL_SET && k < g->added.len; k++)
+        if (g->added.at[k].kind == KIN_STEP_CELL_SET && g->added.at[k].args[0] == g->added.at[i].args[0])
+            return true;
+    return false;
 }
 
 /* An effect that runs no Python code. */
@@ -417,12 +473,20 @@ rec_region_step(rec *r, kin_step_kind kind, unsigned *flags, const kin_vid *args
     else if (*flags & KIN_STEP_TORCH)
         ok = ok && kind != KIN_STEP_SET_SUBSCR && torch_may_repeat(r, kind, args, n);
     else if (!(*flags & KIN_STEP_PURE))
-        ok = ok && (is_question(kind) || (kind == KIN_STEP_CALL && O(r, args[0]) != NULL && rec_is_cache(O(r, args[0]))));
-    if (!ok || touches_unwritten(r, kind, args, n))
+        ok = ok && (is_question(kind) || r->only_asks || (kind == KIN_STEP_CALL && O(r, args[0]) != NULL && rec_is_cache(O(r, args[0]))));
+    bool looks = !(*flags & (KIN_STEP_PURE | KIN_STEP_MUTATES)) && kind != KIN_STEP_CHECK && !g->asked_added;
+    if (!ok || touches_unwritten(r, kind, args, n) || (looks && (g->added.len > 0 || g->changing != 0) && reaches_unwritten(r, args, n, 0)))
         rec_refuse(r);
     if (!(*flags & (KIN_STEP_PURE | KIN_STEP_MUTATES)))
         *flags |= KIN_STEP_AGAIN;
     return true;
+}
+
+/* The region's instruction changes this little by little: nothing below it may look at that. */
+void
+rec_region_changes(rec *r, kin_vid vid)
+{
+    r->region->changing = vid;
 }
 
 void
@@ -452,6 +516,8 @@ rec_region_commit(rec *r)
         r->t->steps.at[s].snap = 0;
     }
     for (uint32_t i = 0; i < g->added.len; i++) {
+        if (is_overwritten(g, i))
+            continue;
         uint32_t s = rec_step(r, g->added.at[i].kind, KIN_STEP_MUTATES, g->added.at[i].args, 2);
         if (i > 0 || g->moved.len > 0 || g->used_up.len > 0 || g->acted) /* part of the instruction is done: it cannot be done again */
             r->t->steps.at[s].snap = 0;

@@ -206,11 +206,25 @@ rec_forget_contents(rec *r)
 
 /* -- ending ------------------------------------------------------------------------------------------------------- */
 
+/* What the dropped step did to a list or dict has happened to what is known of that. */
+static void
+forget_change(rec *r, const kin_step *s)
+{
+    kin_vid changed = s->flags & KIN_STEP_MUTATES && s->nargs ? r->t->vids.at[s->args] : 0;
+    rec_virtual *f = changed != 0 ? VIRTUAL(r, changed) : NULL;
+    if (f != NULL && (f->kind == VIRTUAL_LIST || f->kind == VIRTUAL_DICT))
+        f->known = false;
+}
+
 void
 rec_truncate(rec *r, uint32_t len)
 {
     if (len < r->end.steps)
         len = r->end.steps;
+    if (r->region != NULL)
+        rec_region_truncate(r, len);
+    for (uint32_t i = len; i < r->t->steps.len; i++)
+        forget_change(r, &r->t->steps.at[i]);
     if (r->result != NULL && r->result->refused >= len)
         r->result->refused = 0;
     for (uint32_t i = len; i < r->t->steps.len; i++)
