@@ -1,4 +1,4 @@
-"""C functions that call functions of the program: one graph, as with stock PyTorch. Each program is called with numbers and sizes that
+"""C functions that call functions of the program, and objects made by calling: one graph, as with stock PyTorch. Each program is called with numbers and sizes that
 change; results, what it changes, and exceptions are eager's."""
 import collections
 import functools
@@ -20,8 +20,15 @@ class Holder:
     def __init__(self, v):
         self.v = v
 
+    def minus(self, y):
+        return self.v - y
+
     def fold(self, a, b):
         return a * b - self.v
+
+
+def times(self, y):
+    return self.v * y
 
 
 # -- reduce ------------------------------------------------------------------------------------------------------------------
@@ -165,8 +172,24 @@ def appended(x, n):
     return sum(first), len(second), nones, any(map(first.append, second)), len(first)
 
 
+# -- methods, getters --------------------------------------------------------------------------------------------------------
+
+
+def bound_by_hand(x, n):
+    held = Holder(x)
+    held.f = times.__get__(held)
+    return times.__get__(held)(n), times.__get__(held, Holder)(n), held.f(n), Holder.minus.__get__(held)(n), times.__get__(None, Holder) is times
+
+
+def attributes_of_tensors(x, n):
+    shape = operator.attrgetter("T.shape")(x * n)
+    kind, dims = operator.attrgetter("device.type", "T.ndim")(x * n)
+    turned = list(map(operator.attrgetter("T"), [x, x * n]))
+    return x * shape[1], kind, dims, turned[1] + 1, operator.attrgetter("T.T")(x) * n, {"cpu": 3}[operator.attrgetter("device.type")(x * n)]
+
+
 ONE_GRAPH = [reduce_over_map, reduce_over_iterators, reduce_in_reduce, reduce_of_methods, reduce_of_few, reduce_behind_next, extended, extended_with_limit,
-             used_up_by_deque, trees, counting, two_cells, tensors_in_a_cell, folding_counts, sorted_and_counted, appended]
+             used_up_by_deque, trees, counting, two_cells, tensors_in_a_cell, folding_counts, sorted_and_counted, appended, bound_by_hand, attributes_of_tensors]
 
 
 def plain(value):

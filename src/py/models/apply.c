@@ -122,11 +122,38 @@ rec_new_getter(rec *r, const rec_args *a)
     return true;
 }
 
-/* a.b.c, each of which is a value that is known; 0: not so. */
+/* tensor.T, device.type: a step that runs no Python code. *real: what it gives now, for the attributes behind it; the caller lets go of it. */
+static kin_vid
+asked_attribute(rec *r, kin_vid obj, PyObject *name, PyObject **real)
+{
+    attr_result at;
+    rec_attr_find(r, obj, name, &at);
+    if (at.kind != ATTR_STEP || at.flags & ~(unsigned)(KIN_STEP_TORCH | KIN_STEP_PURE) || at.makes_dict || at.fallback || kin_foreign_modes() || (*real = PyObject_GetAttr(O(r, obj), name)) == NULL) {
+        PyErr_Clear();
+        return 0;
+    }
+    kin_vid out = rec_step_out(r, KIN_STEP_GETATTR, at.flags, &obj, 1);
+    kin_ref ref = rec_ref(r, name);
+    r->t->steps.at[r->t->vals.at[out].step].ref = ref;
+    r->info.at[out].obj = *real;
+    return out;
+}
+
+/* One attribute, if it is known or follows by such a step; 0: not so. *real: an object that is there as long as the caller holds it. */
+static kin_vid
+attribute_of(rec *r, kin_vid obj, PyObject *name, PyObject **real)
+{
+    kin_vid known = O(r, obj) != NULL ? rec_attribute(r, obj, name) : 0;
+    return known != 0 || O(r, obj) == NULL ? known : asked_attribute(r, obj, name, real);
+}
+
+/* a.b.c, where no Python code runs; 0: not so. */
 static kin_vid
 dotted(rec *r, kin_vid obj, PyObject *names)
 {
     Py_ssize_t start = 0, n = PyUnicode_GET_LENGTH(names);
+    kin_vid last = 0; /* its object is there as long as `kept_real` */
+    PyObject *kept_real = NULL;
     for (Py_ssize_t i = 0; obj != 0 && i <= n; i++) {
         if (i < n && PyUnicode_READ_CHAR(names, i) != '.')
             continue;
@@ -135,9 +162,17 @@ dotted(rec *r, kin_vid obj, PyObject *names)
             PyUnicode_InternInPlace(&name);
         kin_vid kept = name != NULL ? rec_const(r, name) : 0;
         Py_XDECREF(name);
-        obj = kept && O(r, obj) ? rec_attribute(r, obj, O(r, kept)) : 0;
+        PyObject *real = NULL;
+        obj = kept ? attribute_of(r, obj, O(r, kept), &real) : 0;
+        if (last != 0)
+            r->info.at[last].obj = NULL;
+        Py_XSETREF(kept_real, real);
+        last = real != NULL ? obj : 0;
         start = i + 1;
     }
+    if (last != 0)
+        r->info.at[last].obj = NULL;
+    Py_XDECREF(kept_real);
     return obj;
 }
 
@@ -224,6 +259,11 @@ rec_call_getter(rec *r, const rec_args *a)
     kin_vid value = apply_getter(r, f, kind, a->args, a->npos);
     if (value == 0)
         return false;
+    if (f->n == 1 && O(r, value) == NULL && r->t->vals.at[value].kind == KIN_VAL_STEP) { /* what a step gives, which is there when the call has ended */
+        rec_drop(r, a->ndrop);
+        rec_await_result(r, value, r->t->vals.at[value].step);
+        return true;
+    }
     const rec_args call = {.callee = a->callee, .args = a->args, .npos = a->npos, .ndrop = a->ndrop};
     return rec_model_value(r, &call, value);
 }

@@ -1,4 +1,5 @@
-/* What contextlib.ExitStack asks for: sys.exc_info() or, since 3.14, sys.exception() where nothing is being handled, types.MethodType(function, object). */
+/* What contextlib.ExitStack asks for: sys.exc_info() or, since 3.14, sys.exception() where nothing is being handled, types.MethodType(function, object); and
+ * function.__get__(object), which is the same. */
 #include "py/models/models.h"
 
 /* Nothing is being handled, which is checked. In a handler of the recording the traceback belongs to the answer: that is left to CPython. */
@@ -55,4 +56,23 @@ rec_new_method(rec *r, const rec_args *a)
     return true;
 }
 
+/* function.__get__(obj), function.__get__(obj, cls) */
+static bool
+model_bind(rec *r, const rec_args *a)
+{
+    const rec_args call = {.callee = a->callee, .args = a->args, .npos = 2, .ndrop = a->ndrop};
+    if (a->npos < 2 || a->npos > 3 || a->nkw || O(r, a->args[1]) == NULL)
+        return false;
+    if (O(r, a->args[1]) != Py_None)
+        return rec_new_method(r, &call);
+    bool of_class = a->npos == 3 && O(r, a->args[0]) != NULL && PyFunction_Check(O(r, a->args[0])) && O(r, a->args[2]) != NULL && PyType_Check(O(r, a->args[2]));
+    if (!of_class || rec_need_const(r, a->args[1]) == 0)
+        return false;
+    for (int i = 0; i < 3; i += 2)
+        if (VIRTUAL(r, a->args[i]) == NULL)
+            rec_need_type(r, a->args[i]);
+    return rec_model_value(r, a, a->args[0]);
+}
+
+const rec_method_row rec_function_rows[] = {{"FunctionType.__get__", model_bind}, {NULL, NULL}};
 const rec_method_row rec_sys_rows[] = {{"exc_info", model_exc_info}, {"exception", model_exception}, {NULL, NULL}};

@@ -47,6 +47,7 @@ bool rec_count_items(rec *r, kin_vid dict, const kin_vid *items, uint32_t n, kin
 bool rec_call_environ(rec *r, const rec_args *a);
 
 /* ---- handled.c ---- */
+extern const rec_method_row rec_function_rows[];
 extern const rec_method_row rec_sys_rows[];
 bool rec_new_method(rec *r, const rec_args *a);
 
