@@ -51,7 +51,8 @@ def reduce_in_reduce(x, n):
 
 
 def reduce_of_methods(x, n):
-    return functools.reduce(Holder(x).fold, scaled(x, n))
+    weighted = functools.partial(lambda s, a, b: a * s + b, 3)
+    return functools.reduce(Holder(x).fold, scaled(x, n)), functools.reduce(weighted, scaled(x, n)), functools.reduce(weighted, (y * n for y in [x, x + 1]), x)
 
 
 def reduce_of_few(x, n):

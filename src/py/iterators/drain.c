@@ -139,15 +139,10 @@ fold_next(rec *r, rec_consumer *c)
 {
     if (r->refused || c->n != 2)
         return;
-    kin_vid args[3] = {c->self, c->items[0], c->items[1]};
     c->from = c->gen;
     c->gen = NULL;
     c->folding = c->wants = true;
-    rec_args call = {.callee = c->callback, .args = args + (c->self == 0), .npos = 2 + (c->self != 0)};
-    if (!rec_bind(r, &call))
-        rec_refuse(r);
-    else
-        rec_await_callback(r, call.callee);
+    (void)rec_call_back(r, c->args[0], c->items, 2);
 }
 
 /* The function has returned: its answer stands for the two items. */
@@ -187,14 +182,12 @@ static bool
 fold_generator(rec *r, const rec_args *a, rec_gen *gen)
 {
     kin_vid func, self;
-    if (!rec_find_callback(r, a->args[0], &func, &self) || (VIRTUAL(r, a->args[0]) != NULL && VIRTUAL(r, a->args[0])->kind == VIRTUAL_PARTIAL))
+    if (!rec_find_callback(r, a->args[0], &func, &self))
         return false;
     rec_consumer *c = begin(r, gen, a->args[1]);
     if (c == NULL)
         return false;
     c->row = &folded_row;
-    c->callback = func;
-    c->self = self;
     c->source = a->args[1];
     rec_consume_as(r, c, a);
     if (a->npos == 3)
