@@ -191,6 +191,12 @@ def _find(number, taken):
     return None, taken.get(number), 0
 
 
+def dump_of_entry(number):
+    """Frame and recording of a live entry, and its dump; None, None: it is gone."""
+    compiled, entry, index = _find(number, {})
+    return ((number_frame(compiled), index), _engine.dump(entry)) if entry is not None else (None, None)
+
+
 def ids_of_entry(number, name):
     """Frame and recording, as in TORCH_LOGS; the entry may be about to become one."""
     compiled, _, index = _find(number, {})

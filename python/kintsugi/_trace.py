@@ -142,14 +142,18 @@ def _sizes(graph):
     return {name: parts[1] for name, parts in notes.items() if parts}
 
 
+def counts(dump):
+    """How large a recording is, in PyTorch's words."""
+    return {"guard_count": len(dump["facts"]), "shape_env_guard_count": 0, "graph_op_count": sum(len(graph["nodes"]) for graph in dump["graphs"]),
+            "graph_node_count": sum(len(graph["nodes"]) + len(graph["inputs"]) + 1 for graph in dump["graphs"]),
+            "graph_input_count": sum(len(graph["inputs"]) for graph in dump["graphs"]), "num_graph_breaks": len(dump["breaks"])}
+
+
 def _metrics(event, dump, failure=None):
     seconds = event.get("record_ns", 0) / 1e9
     reasons = [f"{entry['type']} at {entry['filename']}:{entry['line']}" for entry in dump["breaks"]]
     return {"co_name": event["name"], "co_filename": event.get("filename", "?"), "co_firstlineno": event.get("line", 0),
-            "cache_size": 0, "accumulated_cache_size": 0, "guard_count": len(dump["facts"]), "shape_env_guard_count": 0,
-            "graph_op_count": sum(len(graph["nodes"]) for graph in dump["graphs"]),
-            "graph_node_count": sum(len(graph["nodes"]) + len(graph["inputs"]) + 1 for graph in dump["graphs"]),
-            "graph_input_count": sum(len(graph["inputs"]) for graph in dump["graphs"]), "num_graph_breaks": len(reasons),
+            "cache_size": 0, "accumulated_cache_size": 0, **counts(dump),
             # Graphs are compiled at a later call: their times are artifacts of their own (write_backend).
             "start_time": None, "entire_frame_compile_time_s": seconds, "backend_compile_time_s": None,
             "inductor_compile_time_s": None, "code_gen_time_s": None, "dynamo_time_before_restart_s": None,

@@ -339,6 +339,17 @@ failed, row = get_compilation_metrics()
 assert failed.co_name == "branch" and not failed.has_guarded_code
 assert row.co_name == "compute" and row.graph_op_count == 4 and row.backend_compile_time_s > 0, row
 assert row.entire_frame_compile_time_s > row.backend_compile_time_s, row
+import time
+assert row.compile_id == "1/0" and row.frame_key == "2" and row.cache_size == 0, row
+assert row.guard_count > 1 and row.graph_node_count == 6 and row.graph_input_count == 1 and row.num_graph_breaks == 0, row
+assert 0 <= time.time() - row.start_time < 60 and row.start_time_us + row.duration_us == row.end_time_us, row
+assert get_compilation_metrics()[1] is row
+torch._dynamo.utils.set_compilation_metrics_limit(2)
+other = kintsugi.compile(lambda x, n: x * n)
+other(torch.ones(3), 2)
+other(torch.ones(3), 3)
+first, second = get_compilation_metrics()
+assert first.compile_id == "2/0" and second.compile_id == "2/1" and second.cache_size == 1 and second.guard_count > 1, second
 """
 
 
