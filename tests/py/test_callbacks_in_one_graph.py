@@ -4,6 +4,7 @@ import collections
 import functools
 import itertools
 import operator
+import types
 
 import pytest
 import torch
@@ -189,14 +190,42 @@ def attributes_of_tensors(x, n):
     return x * shape[1], kind, dims, turned[1] + 1, operator.attrgetter("T.T")(x) * n, {"cpu": 3}[operator.attrgetter("device.type")(x * n)]
 
 
-ONE_GRAPH = [reduce_over_map, reduce_over_iterators, reduce_in_reduce, reduce_of_methods, reduce_of_few, reduce_behind_next, extended, extended_with_limit,
+def read_through_proxies(x, n):
+    d = {"a": x, "n": n}
+    m = types.MappingProxyType(d)
+    before = m["a"] * m["n"], len(m), "n" in m, list(m), m.get("more", 3), [v for _, v in m.items()][1], dict(m), sorted(m.keys())
+    d["b"] = x * n
+    del d["a"]
+    total = x
+    for k in m:
+        total = total + m[k]
+    copy = m.copy()
+    copy["c"] = 1
+    it = iter(m)
+    return before, total, len(m), "a" in m, {**m}, set(m) == {"n", "b"}, len(d), next(it), isinstance(m, dict), types.MappingProxyType({"n": n}) == {"n": 2}, list(m.values())[0], d, m
+
+
+def proxies_of_ordered_dicts(x, n):
+    m = types.MappingProxyType(collections.OrderedDict(b=x, a=n))
+    return m["b"] * m["a"], list(m), len(m), torch.add(x, x, **types.MappingProxyType({"alpha": n}))
+
+
+def refused_by_proxies(x, n):
+    m = types.MappingProxyType({"a": x})
+    try:
+        m["a"] = n
+    except TypeError as e:
+        return x * 2, str(e)
+
+
+ONE_GRAPH = [read_through_proxies, proxies_of_ordered_dicts, refused_by_proxies, reduce_over_map, reduce_over_iterators, reduce_in_reduce, reduce_of_methods, reduce_of_few, reduce_behind_next, extended, extended_with_limit,
              used_up_by_deque, trees, counting, two_cells, tensors_in_a_cell, folding_counts, sorted_and_counted, appended, bound_by_hand, attributes_of_tensors]
 
 
 def plain(value):
     if isinstance(value, torch.Tensor):
         return value.tolist()
-    if isinstance(value, dict):
+    if isinstance(value, (dict, types.MappingProxyType)):
         return type(value), list(value), list(map(plain, value.values()))
     return (type(value), list(map(plain, value))) if isinstance(value, (list, tuple)) else value
 

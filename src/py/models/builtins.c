@@ -314,6 +314,7 @@ make_models(void)
     add_rows_of("itertools", rec_itertools_rows);
     add_rows_of("sys", rec_sys_rows);
     add_rows_of("types", rec_function_rows);
+    add_rows_of("types", rec_proxy_rows);
     add_rows_of("_collections", rec_deque_rows);
     add_rows_of("_collections", rec_default_rows);
     PyObject *frame = PySys_GetObject("_getframe"); /* borrowed */

@@ -361,8 +361,8 @@ dict_view(rec *r, const rec_args *a, char which)
         return ask(r, a);
     if (VIRTUAL(r, a->args[0]) == NULL)
         rec_need_type(r, a->args[0]);
-    kin_vid out = rec_model_step(r, a, KIN_STEP_PURE);
-    rec_virtual *f = rec_make_virtual(r, out, VIRTUAL_VIEW, a->args, 1, true);
+    kin_vid out = rec_model_step(r, a, KIN_STEP_PURE), dict = rec_proxied(r, a->args[0]);
+    rec_virtual *f = rec_make_virtual(r, out, VIRTUAL_VIEW, &dict, 1, true);
     if (f != NULL)
         f->pos = (uint32_t)which;
     return true;
@@ -389,10 +389,11 @@ dict_items(rec *r, const rec_args *a)
 static bool
 dict_copy(rec *r, const rec_args *a)
 {
-    if (a->npos != 1 || !is_known(r, a->args[0], VIRTUAL_DICT) || r->info.at[a->args[0]].type != &PyDict_Type)
+    kin_vid dict = a->npos == 1 ? rec_proxied(r, a->args[0]) : 0;
+    if (a->npos != 1 || !is_known(r, dict, VIRTUAL_DICT) || r->info.at[dict].type != &PyDict_Type)
         return a->npos == 1 && ask(r, a);
     kin_vid out = rec_model_step(r, a, KIN_STEP_PURE);
-    rec_virtual *f = VIRTUAL(r, a->args[0]);
+    rec_virtual *f = VIRTUAL(r, dict);
     rec_make_virtual(r, out, VIRTUAL_DICT, f->items, f->n, true);
     r->info.at[out].type = &PyDict_Type;
     return true;
@@ -528,6 +529,48 @@ const rec_method_row rec_deque_rows[] = {
     {"deque.append", deque_append}, {"deque.appendleft", deque_append}, {"deque.extend", deque_change}, {"deque.extendleft", deque_change},
     {"deque.pop", deque_change}, {"deque.popleft", deque_change}, {"deque.rotate", deque_change}, {"deque.clear", deque_change},
     {"deque.reverse", deque_change}, {"deque.insert", deque_insert}, {NULL, NULL}};
+
+/* -- types.MappingProxyType of a dict made here ------------------------------------------------------------------------------ */
+
+static bool
+is_proxy(rec *r, const rec_args *a)
+{
+    return a->npos >= 1 && rec_proxied(r, a->args[0]) != a->args[0] && rec_mapping(r, a->args[0]) != NULL;
+}
+
+static bool
+proxy_get(rec *r, const rec_args *a)
+{
+    return is_proxy(r, a) && dict_get(r, a);
+}
+
+static bool
+proxy_keys(rec *r, const rec_args *a)
+{
+    return is_proxy(r, a) && dict_view(r, a, 'k');
+}
+
+static bool
+proxy_values(rec *r, const rec_args *a)
+{
+    return is_proxy(r, a) && dict_view(r, a, 'v');
+}
+
+static bool
+proxy_items(rec *r, const rec_args *a)
+{
+    return is_proxy(r, a) && dict_view(r, a, 'i');
+}
+
+static bool
+proxy_copy(rec *r, const rec_args *a)
+{
+    return is_proxy(r, a) && dict_copy(r, a);
+}
+
+const rec_method_row rec_proxy_rows[] = {
+    {"MappingProxyType.get", proxy_get}, {"MappingProxyType.keys", proxy_keys}, {"MappingProxyType.values", proxy_values},
+    {"MappingProxyType.items", proxy_items}, {"MappingProxyType.copy", proxy_copy}, {NULL, NULL}};
 
 const rec_method_row rec_ordered_views[] = {
     {"keys", dict_keys}, {"values", dict_values}, {"items", dict_items}, {NULL, NULL}};

@@ -274,10 +274,11 @@ model_set(rec *r, const rec_args *a)
     if (a->npos > 1 || a->nkw)
         return false;
     if (a->npos == 1) {
-        if (!rec_is_plain_value(O(r, a->args[0])) || !rec_need_quiet(r, a->args[0], false))
+        kin_vid from = rec_proxied(r, a->args[0]);
+        if (!rec_is_plain_value(O(r, from)) || !rec_need_quiet(r, from, false))
             return false;
-        if (VIRTUAL(r, a->args[0]) == NULL)
-            rec_need_type(r, a->args[0]);
+        if (VIRTUAL(r, from) == NULL)
+            rec_need_type(r, from);
     }
     kin_vid out = rec_model_step(r, a, a->npos == 0 ? KIN_STEP_PURE : 0);
     rec_make_virtual(r, out, VIRTUAL_SET, NULL, 0, false);

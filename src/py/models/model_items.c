@@ -40,7 +40,7 @@ model_len(rec *r, const rec_args *a)
     rec_virtual *f = VIRTUAL(r, v);
     if ((f != NULL && f->known && (f->kind == VIRTUAL_TUPLE || f->kind == VIRTUAL_LIST || f->kind == VIRTUAL_DICT)) ||
         rec_named_items(r, v) != NULL ||
-        (rec_mapping(r, v) != NULL && Py_TYPE(obj)->tp_as_mapping->mp_length == PyDict_Type.tp_as_mapping->mp_length)) {
+        (rec_mapping(r, v) != NULL && (rec_proxied(r, v) != v || Py_TYPE(obj)->tp_as_mapping->mp_length == PyDict_Type.tp_as_mapping->mp_length))) {
         rec_drop(r, a->ndrop);
         rec_await_const(r);
         return true;

@@ -48,6 +48,7 @@ bool rec_call_environ(rec *r, const rec_args *a);
 
 /* ---- handled.c ---- */
 extern const rec_method_row rec_function_rows[];
+extern const rec_method_row rec_proxy_rows[];
 extern const rec_method_row rec_sys_rows[];
 bool rec_new_method(rec *r, const rec_args *a);
 

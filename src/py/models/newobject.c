@@ -70,6 +70,21 @@ new_deque(rec *r, const rec_args *a)
     return true;
 }
 
+/* types.MappingProxyType(d) of a dict made here: a view of its keys, under which also its values are found. */
+static bool
+new_proxy(rec *r, const rec_args *a)
+{
+    const rec_virtual *f = a->npos == 1 && !a->nkw ? VIRTUAL(r, a->args[0]) : NULL;
+    if (f == NULL || f->kind != VIRTUAL_DICT || !f->known || !(PyDict_CheckExact(O(r, a->args[0])) || PyODict_CheckExact(O(r, a->args[0]))))
+        return false;
+    kin_vid out = rec_model_step(r, a, KIN_STEP_PURE);
+    rec_virtual *view = rec_make_virtual(r, out, VIRTUAL_VIEW, a->args, 1, true);
+    if (view != NULL)
+        view->pos = 'k';
+    r->info.at[out].type = &PyDictProxy_Type;
+    return true;
+}
+
 static bool
 new_without_arguments(rec *r, const rec_args *a)
 {
@@ -110,7 +125,7 @@ new_struct_sequence(rec *r, const rec_args *a, PyTypeObject *tp)
 static const struct {
     const char *name; /* tp_name */
     bool (*fn)(rec *r, const rec_args *a);
-} rows[] = {{"types.SimpleNamespace", new_namespace}, {"collections.deque", new_deque},
+} rows[] = {{"types.SimpleNamespace", new_namespace}, {"collections.deque", new_deque}, {"mappingproxy", new_proxy},
             {"itertools.count", new_without_arguments}, {"itertools.repeat", new_keeper}, {"operator.itemgetter", rec_new_getter},
             {"operator.attrgetter", rec_new_getter}, {"operator.methodcaller", rec_new_getter},
             {"weakref.ReferenceType", rec_new_weakref}, {"method", rec_new_method}, {"object", new_without_arguments}, {"_io.BytesIO", new_without_arguments},

@@ -216,7 +216,7 @@ rec_asked_dict(rec *r, kin_vid dict, PyObject *method)
 {
     const rec_virtual *f = VIRTUAL(r, dict);
     if (f == NULL || f->kind != VIRTUAL_OBJECT || f->of == 0)
-        return rec_exact_dict(r, dict);
+        return rec_exact_dict(r, rec_proxied(r, dict));
     PyTypeObject *tp = r->info.at[dict].type, *base = rec_dict_base(tp);
     if (O(r, dict) == NULL || _PyType_Lookup(tp, method) != _PyType_Lookup(base, method))
         return NULL;

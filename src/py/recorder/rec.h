@@ -537,6 +537,7 @@ kin_vid rec_pin_key(rec *r, kin_vid key);
 bool rec_is_known_key(rec *r, kin_vid key); /* such a key that can be a constant of the recording */
 void rec_pairs_put(rec *r, rec_virtual *f, kin_vid key, kin_vid value);
 void rec_pairs_drop(rec *r, rec_virtual *f, PyObject *key);
+kin_vid rec_proxied(rec *r, kin_vid vid); /* the dict behind a types.MappingProxyType made here; else the value itself */
 rec_virtual *rec_mapping(rec *r, kin_vid vid); /* key, value pairs of a virtual dict, dict-like instance or __dict__; NULL = unknown */
 rec_virtual *rec_asked_dict(rec *r, kin_vid dict, PyObject *method); /* ... or an instance made here whose class leaves the method to dict */
 rec_virtual *rec_own_mapping(rec *r, kin_vid vid); /* ... of an instance of a dict class that is made here, and that nobody else has seen */

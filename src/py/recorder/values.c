@@ -660,9 +660,17 @@ rec_exact_dict(rec *r, kin_vid vid)
     return f != NULL && f->kind == VIRTUAL_DICT && f->known ? f : NULL;
 }
 
+kin_vid
+rec_proxied(rec *r, kin_vid vid)
+{
+    const rec_virtual *f = VIRTUAL(r, vid);
+    return f != NULL && f->kind == VIRTUAL_VIEW && r->info.at[vid].type == &PyDictProxy_Type ? f->items[0] : vid;
+}
+
 rec_virtual *
 rec_mapping(rec *r, kin_vid vid)
 {
+    vid = rec_proxied(r, vid);
     rec_virtual *f = VIRTUAL(r, vid);
     return rec_exact_dict(r, f != NULL && f->kind == VIRTUAL_OBJECT && f->of != 0 ? f->of : vid);
 }
