@@ -268,3 +268,33 @@ def test_tensors_made_of_numbers(name, values, gradients):
     for call in range(16):
         x, s = torch.randn(4, 3, requires_grad=gradients), values[call % len(values)]
         torch.testing.assert_close(compiled(x, s), fn(x, s), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["tensor", "literals", "many", "as_tensor", "new_tensor", "row", "columns"])
+def test_tensors_made_of_numbers_have_one_version(name):
+    """The program's float32 tensors are made of the floats that each call brings."""
+    fn = MADE[name]
+    compiled = kintsugi.compile(fn)
+    values = [0.3 + i / 37 for i in range(20)]
+    for s in values[:6]:
+        compiled(torch.randn(4, 3), s)
+    kintsugi.wait_for_kernels()
+    compiled(torch.randn(4, 3), values[6])
+    made, launches = kernels_made(), sum(row["launches"] for row in kintsugi.stats(compiled)["kernels"])
+    for s in values[7:]:
+        x = torch.randn(4, 3)
+        torch.testing.assert_close(compiled(x, s), fn(x, s), rtol=1e-5, atol=1e-6)
+    assert kernels_made() == made and sum(row["launches"] for row in kintsugi.stats(compiled)["kernels"]) == launches + 13
+
+
+@pytest.mark.parametrize("fn", [
+    lambda x, s: x * torch.tensor(s + 1e-9),
+    lambda x, s: x * torch.tensor([s * (1 + 1e-10), 0.25, s - 1e-9]).sum(),
+    lambda x, s: put(x, 0, s + 1e-9),
+], ids=["tensor", "list", "row"])
+def test_numbers_close_to_an_argument_are_not_it(fn):
+    """float32 may not tell them apart for one argument, but does for another."""
+    compiled = kintsugi.compile(fn)
+    for s in (0.3, 0.5, 0.7, 0.9, 1.3, 1.7, 3e-9, 1e-9, 5e-10, 2e-8, 0.35):
+        x = torch.ones(4, 3)
+        torch.testing.assert_close(compiled(x, s), fn(x, s), rtol=1e-6, atol=0)

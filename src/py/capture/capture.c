@@ -236,6 +236,21 @@ train_layers(stepper *x, const kin_step *s, const char *name)
     return 1;
 }
 
+/* Runs the step; what makes tensors of numbers meanwhile (new_tensor.c) can see which they are. */
+static bool
+run_handing_on(stepper *x, const kin_step *s, PyObject *const *operands)
+{
+    PyObject *first = operands[0];
+    bool call = s->kind == KIN_STEP_CALL && first != NULL && (PyCFunction_Check(first) || Py_IS_TYPE(first, &PyMethodDescr_Type));
+    if (call || (s->kind == KIN_STEP_SET_SUBSCR && first != NULL && kin_is_tensor(first))) {
+        x->c.operands = operands + 1;
+        x->c.noperands = s->nargs - 1u;
+    }
+    bool ok = run_one(x, s);
+    x->c.operands = NULL;
+    return ok;
+}
+
 /* As one before, where the step calls something on the same kinds of operands. */
 static bool
 run_or_repeat(stepper *x, const kin_step *s)
@@ -243,17 +258,19 @@ run_or_repeat(stepper *x, const kin_step *s)
     enum { MOST = 16 };
     PyObject *operands[MOST];
     kin_repeat repeat;
-    if (!kin_subgraph_calls(s) || s->out == 0 || s->nargs > MOST)
+    if (!kin_subgraph_calls(s) || s->nargs == 0 || s->nargs > MOST)
         return run_one(x, s);
     for (uint32_t a = 0; a < s->nargs; a++)
         operands[a] = x->t->vids.at[s->args + a] == 0 ? NULL : operand(x, x->t->vids.at[s->args + a]);
+    if (s->out == 0)
+        return run_handing_on(x, s, operands);
     if (kin_repeat_begin(&x->c, s, operands, &repeat)) {
         if (repeat.result != NULL)
             Py_XSETREF(x->slots[s->out], repeat.result);
         kin_repeat_end(&x->c, &repeat, NULL);
         return repeat.result != NULL;
     }
-    bool ok = run_one(x, s);
+    bool ok = run_handing_on(x, s, operands);
     kin_repeat_end(&x->c, &repeat, ok ? x->slots[s->out] : NULL);
     return ok;
 }

@@ -55,6 +55,8 @@ typedef struct {
     bool joint;                          /* what calls give is kept */
     bool other_data;                     /* KIN_CAPTURE_OTHER_DATA */
     uint32_t step;                       /* that runs */
+    PyObject *const *operands;           /* of that step, if C code alone hands them on to operators; NULL: other code may do something to them first */
+    uint32_t noperands;
     kin_repeats repeats;
 } capturing;
 
@@ -152,7 +154,14 @@ kin_status kin_mode_init(void) KIN_MUST_CHECK;
 PyObject *kin_mode_new(capturing *c);
 /* torch.ops.aten.NAME.input, one that torch would take apart before the mode sees it: new reference; NULL where no rule says what it gives. */
 PyObject *kin_mode_call_whole(capturing *c, const char *name, PyObject *args);
+/* torch.ops.aten.NAME.default, whose arguments are taken over: new reference. */
+PyObject *kin_mode_call_default(capturing *c, const char *name, PyObject *args, PyObject *kwargs);
 /* The capture is over: whatever still reaches the mode is refused. */
 void kin_mode_end(PyObject *mode);
+
+/* -- new_tensor.c -- */
+/* A small tensor that torch.tensor() has just made of numbers. The numbers are constants of the program or inputs of the subgraph, which are
+ * compared: so the graph makes the tensor of the same ones. New reference; NULL without an exception: it is none like that. */
+PyObject *kin_capture_new_tensor(capturing *c, PyObject *args);
 
 #endif

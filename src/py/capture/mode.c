@@ -546,8 +546,8 @@ call_overload(capturing *c, const char *name, const char *overload, PyObject *ar
     return made;
 }
 
-static PyObject *
-call_aten(capturing *c, const char *name, PyObject *args, PyObject *kwargs)
+PyObject *
+kin_mode_call_default(capturing *c, const char *name, PyObject *args, PyObject *kwargs)
 {
     return call_overload(c, name, "default", args, kwargs);
 }
@@ -556,78 +556,6 @@ PyObject *
 kin_mode_call_whole(capturing *c, const char *name, PyObject *args)
 {
     return call_overload(c, name, "input", Py_NewRef(args), NULL);
-}
-
-/* One element of a new tensor. */
-static PyObject *
-note_element(capturing *c, PyObject *value, PyObject *dtype)
-{
-    PyObject *args = Py_BuildValue("([]O)", value), *kwargs = Py_BuildValue("{s:O}", "dtype", dtype);
-    return call_aten(c, "full", args, kwargs);
-}
-
-static PyObject *
-note_elements(capturing *c, PyObject *values, PyObject *dtype, PyObject *sizes)
-{
-    Py_ssize_t n = PyList_GET_SIZE(values);
-    PyObject *parts = PyList_New(n), *made = NULL;
-    for (Py_ssize_t i = 0; parts != NULL && i < n; i++) {
-        PyObject *part = note_element(c, PyList_GET_ITEM(values, i), dtype);
-        if (part == NULL)
-            Py_CLEAR(parts);
-        else
-            PyList_SET_ITEM(parts, i, part);
-    }
-    if (parts != NULL)
-        made = call_aten(c, "stack", PyTuple_Pack(1, parts), NULL);
-    Py_XDECREF(parts);
-    if (made != NULL && PySequence_Size(sizes) > 1)
-        Py_SETREF(made, call_aten(c, "view", PyTuple_Pack(2, made, sizes), NULL));
-    return made;
-}
-
-/* A new tensor without elements, as one for what comes later is (torch.tensor([])). */
-static PyObject *
-note_empty(capturing *c, PyObject *tensor, PyObject *dtype)
-{
-    PyObject *size = PyObject_CallMethod(tensor, "size", NULL), *sizes = size == NULL ? NULL : PySequence_List(size);
-    PyObject *args = sizes == NULL ? NULL : Py_BuildValue("(Oi)", sizes, 0);
-    PyObject *kwargs = args == NULL ? NULL : Py_BuildValue("{s:O}", "dtype", dtype);
-    Py_XDECREF(size);
-    Py_XDECREF(sizes);
-    return args == NULL ? NULL : call_aten(c, "full", args, kwargs);
-}
-
-/* A small tensor that torch.tensor() has just made of numbers. The numbers are constants of the program or inputs of the subgraph,
- * which are compared: so the graph makes the tensor of the same ones. NULL without an exception: it is none like that. */
-static PyObject *
-note_new_tensor(capturing *c, PyObject *args)
-{
-    enum { MOST = 64 };
-    PyObject *tensor = PyTuple_GET_SIZE(args) == 1 ? PyTuple_GET_ITEM(args, 0) : NULL;
-    kin_dtype dtype;
-    if (tensor == NULL || !kin_is_tensor(tensor) || kin_capture_number(tensor) != UINT32_MAX || !kin_tensor_is_ordinary(tensor) || c->device != NULL ||
-        !kin_tensor_dtype(tensor, &dtype) || dtype >= KIN_C64 || kin_tensor_requires_grad(tensor))
-        return NULL;
-    int64_t n = 1;
-    for (int64_t d = 0; d < kin_tensor_dim(tensor) && n <= MOST; d++)
-        n *= kin_tensor_sizes(tensor)[d];
-    if (n > MOST)
-        return NULL;
-    if (n == 0)
-        return note_empty(c, tensor, T.dtypes[dtype]);
-    PyObject *flat = PyObject_CallMethod(tensor, "reshape", "i", -1), *made = NULL;
-    PyObject *values = flat == NULL ? NULL : PyObject_CallMethod(flat, "tolist", NULL);
-    PyObject *size = values == NULL ? NULL : PyObject_CallMethod(tensor, "size", NULL);
-    PyObject *sizes = size == NULL ? NULL : PySequence_List(size);
-    Py_XDECREF(size);
-    if (sizes != NULL)
-        made = kin_tensor_dim(tensor) == 0 ? note_element(c, PyList_GET_ITEM(values, 0), T.dtypes[dtype])
-                                           : note_elements(c, values, T.dtypes[dtype], sizes);
-    Py_XDECREF(flat);
-    Py_XDECREF(values);
-    Py_XDECREF(sizes);
-    return made;
 }
 
 /* -- a call ------------------------------------------------------------------------------------------------------ */
@@ -664,7 +592,7 @@ note_call(capturing *c, PyObject *func, PyObject *args, PyObject *kwargs)
         return NULL;
     const char *name = PyUnicode_AsUTF8(PyTuple_GET_ITEM(row, 1));
     PyObject *written = PyTuple_GET_ITEM(row, 2), *made = NULL;
-    if (strcmp(name, "aten.lift_fresh.default") == 0 && ((made = note_new_tensor(c, args)) != NULL || PyErr_Occurred()))
+    if (strcmp(name, "aten.lift_fresh.default") == 0 && ((made = kin_capture_new_tensor(c, args)) != NULL || PyErr_Occurred()))
         return made;
     if (strcmp(name, "aten._has_compatible_shallow_copy_type.default") == 0) /* kin_fake_lay_out */
         Py_RETURN_TRUE;
