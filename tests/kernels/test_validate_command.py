@@ -98,6 +98,29 @@ def test_whole_calls_and_gradients(validate):
     assert status == 0, out.out
 
 
+SOFTMAX = """import torch
+torch.manual_seed(0)
+net = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.GELU(), torch.nn.Linear(128, 64))
+compiled = torch.compile(lambda x: net(x).relu().softmax(-1))
+for _ in range(4):
+    compiled(torch.randn(8, 64))
+"""
+
+
+def test_gradients_behind_a_softmax(validate):
+    """Those of a plain sum of its results are zero, but for rounding."""
+    status, out = validate(0, None, text=SOFTMAX)
+    assert status == 0, out.out
+    assert _weighted_gradient().abs().max() > 1e-3
+
+
+def _weighted_gradient():
+    from kintsugi.diagnose import differ
+
+    x = torch.arange(12.0).view(3, 4).requires_grad_()
+    return differ._gradients([x.softmax(-1)], {"x": x})["x"]
+
+
 def test_targets_that_are_none(validate, capfd):
     assert validate(9, None, text="raise KeyError('x')")[0] == 2
     assert cli.main(["validate", "nothing.py"]) == 2 and "no such script" in capfd.readouterr().err

@@ -14,7 +14,7 @@ from .._errors import CommandError
 from . import causes as _causes
 from . import differ, observe, outside, recompiles, screen, show, state
 
-VERSION = 3
+VERSION = 4
 SLACK = 5  # percent by which numbers of guards and steps may grow where the baseline is of other versions
 # Relative differences that are accepted, by dtype: on the machine and the versions that the baseline is of, where all is the same but what MKL makes of memory's
 # alignment; and elsewhere. Gradients are sums over many values that may cancel.

@@ -358,9 +358,18 @@ class Side:
         self.found |= {f"{name}, after the call,": value for name, value in kept.tensors().items()}
 
 
+def _weighted(value):
+    """A sum in which each element has another weight. The gradient of a plain one is zero behind a softmax or a layer norm, where rounding is all that is left of it."""
+    value = value.double()
+    if value.layout is not torch.strided or value.is_nested:
+        return value.sum()
+    weights = torch.arange(value.numel(), dtype=torch.float64, device=value.device).mul_(1.3).sin_().mul_(0.5).add_(1)
+    return (value * weights.view(value.shape)).sum()
+
+
 def _gradients(values, leaves):
-    """Of a sum over the results, to those of the leaves that want them."""
-    results = [value.double().sum() for value in values if isinstance(value, torch.Tensor) and value.requires_grad and value.is_floating_point()]
+    """Of a weighted sum over the results, to those of the leaves that want them."""
+    results = [_weighted(value) for value in values if isinstance(value, torch.Tensor) and value.requires_grad and value.is_floating_point()]
     wanted = {name: leaf for name, leaf in leaves.items() if leaf.requires_grad and leaf.is_leaf}
     if not results or not wanted:
         return {}
