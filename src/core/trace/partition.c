@@ -82,9 +82,10 @@ goes_on_over(finder *f, uint32_t i)
     const kin_step *s = &f->in->t->steps.at[i];
     const kin_subgraph *subgraph = &f->subgraphs->at.at[f->subgraphs->at.len - 1];
     if (!f->plain) {
-        f->p.why = "data on a device decides what runs next";
-        if (is_late_test(f, s))
+        if (is_late_test(f, s)) {
+            f->p.why = "data on a device decides what runs next";
             return false;
+        }
         f->plain_here = f->plain_here && passes(&f->p, s, subgraph->first);
         return kin_roles_pass(&f->p, i, kin_step_is_in(f->in->barriers, f->in->nbarriers, i));
     }

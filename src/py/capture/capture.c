@@ -97,6 +97,14 @@ operand(const stepper *x, kin_vid vid)
     return val->kind == KIN_VAL_CONST ? kin_refs_get(&x->v->refs, val->key) : x->slots[vid];
 }
 
+/* The step's operand with this number; NULL: there is none. */
+static PyObject *
+operand_at(const stepper *x, const kin_step *s, uint32_t number)
+{
+    kin_vid vid = number < s->nargs ? x->t->vids.at[s->args + number] : 0;
+    return vid != 0 ? operand(x, vid) : NULL;
+}
+
 /* The number that was recorded, if the tensor's dtype gives one of its class. */
 static PyObject *
 recorded_number(const stepper *x, const kin_step *s, PyObject *made)
@@ -261,7 +269,7 @@ run_or_repeat(stepper *x, const kin_step *s)
     if (!kin_subgraph_calls(s) || s->nargs == 0 || s->nargs > MOST)
         return run_one(x, s);
     for (uint32_t a = 0; a < s->nargs; a++)
-        operands[a] = x->t->vids.at[s->args + a] == 0 ? NULL : operand(x, x->t->vids.at[s->args + a]);
+        operands[a] = operand_at(x, s, a);
     if (s->out == 0)
         return run_handing_on(x, s, operands);
     if (kin_repeat_begin(&x->c, s, operands, &repeat)) {
@@ -319,8 +327,7 @@ capture_one(stepper *x, const kin_step *s)
 static const char *
 called_name(const stepper *x, const kin_step *s)
 {
-    kin_vid vid = s->nargs > 0 && kin_subgraph_calls(s) ? x->t->vids.at[s->args] : 0;
-    PyObject *fn = vid != 0 ? operand(x, vid) : NULL;
+    PyObject *fn = kin_subgraph_calls(s) ? operand_at(x, s, 0) : NULL;
     return fn != NULL ? kin_callable_name(fn) : "";
 }
 
@@ -335,12 +342,11 @@ pools_otherwise(const stepper *x, const kin_step *s, const char *name)
 
 /* The step's operands, the function first; NULL with an exception. */
 static PyObject *
-operands(const stepper *x, const kin_step *s)
+pack_operands(const stepper *x, const kin_step *s)
 {
     PyObject *all = PyTuple_New(s->nargs);
     for (uint32_t i = 0; all != NULL && i < s->nargs; i++) {
-        kin_vid vid = x->t->vids.at[s->args + i];
-        PyObject *obj = vid != 0 ? operand(x, vid) : NULL;
+        PyObject *obj = operand_at(x, s, i);
         PyTuple_SET_ITEM(all, i, Py_NewRef(obj != NULL ? obj : Py_None));
     }
     return all;
@@ -351,11 +357,10 @@ static bool
 makes_own_kernels(const stepper *x, const kin_step *s)
 {
     static PyObject *scripted;
-    kin_vid vid = s->nargs > 0 && kin_subgraph_calls(s) ? x->t->vids.at[s->args] : 0;
-    PyObject *fn = vid != 0 ? operand(x, vid) : NULL, *type = fn != NULL ? kin_import_once(&scripted, "torch._C", "ScriptFunction") : NULL;
+    PyObject *fn = kin_subgraph_calls(s) ? operand_at(x, s, 0) : NULL, *type = fn != NULL ? kin_import_once(&scripted, "torch._C", "ScriptFunction") : NULL;
     if (type == NULL || (PyObject *)Py_TYPE(fn) != type)
         return false;
-    PyObject *call = operands(x, s), *answer = call != NULL ? kin_import_call("kintsugi._launch", "makes_own_kernels", call) : NULL;
+    PyObject *call = pack_operands(x, s), *answer = call != NULL ? kin_import_call("kintsugi._launch", "makes_own_kernels", call) : NULL;
     bool makes = answer != Py_False;
     Py_XDECREF(answer);
     Py_XDECREF(call);

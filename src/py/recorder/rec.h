@@ -454,9 +454,9 @@ void rec_refuse(rec *r);
 void rec_settle(rec *r);                              /* undoes a refused region */
 bool rec_region_step(rec *r, kin_step_kind kind, unsigned *flags, const kin_vid *args, uint32_t n);
 uint32_t rec_region_snap(rec *r);
-void rec_region_acts(rec *r);
-void rec_region_changes(rec *r, kin_vid vid);
-void rec_region_truncate(rec *r, uint32_t len);                         /* it has an effect now */
+void rec_region_acts(rec *r);                         /* it has an effect now */
+void rec_region_changes(rec *r, kin_vid vid);         /* its instruction will have changed that: nothing in it may look at it */
+void rec_region_truncate(rec *r, uint32_t len);       /* steps from there on are dropped */
 bool rec_region_has_acted(const rec *r);              /* nothing in it can leave any more */
 int rec_region_added(rec *r, kin_vid set, kin_vid item); /* by the region, to be put down at its end? -1: not known */
 void rec_region_asks(rec *r, bool on);                /* the steps in between have looked at that */
