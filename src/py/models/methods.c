@@ -85,6 +85,17 @@ append_to_older(rec *r, const rec_args *a)
     return true;
 }
 
+/* ... of a list made here. */
+static kin_vid
+append_to_own(rec *r, const kin_vid *args)
+{
+    rec_step(r, KIN_STEP_LIST_APPEND, KIN_STEP_MUTATES, args, 2);
+    if (VIRTUAL(r, args[0])->known)
+        rec_virtual_push(VIRTUAL(r, args[0]), args[1]);
+    rec_changed(r, args[0]);
+    return rec_const(r, Py_None);
+}
+
 static bool
 list_append(rec *r, const rec_args *a)
 {
@@ -99,11 +110,7 @@ list_append(rec *r, const rec_args *a)
     }
     if (f == NULL || f->kind != VIRTUAL_LIST)
         return append_to_older(r, a);
-    rec_step(r, KIN_STEP_LIST_APPEND, KIN_STEP_MUTATES, a->args, 2);
-    if (f->known)
-        rec_virtual_push(f, a->args[1]);
-    rec_changed(r, a->args[0]);
-    return rec_model_value(r, a, rec_const(r, Py_None));
+    return rec_model_value(r, a, append_to_own(r, a->args));
 }
 
 static bool
@@ -301,16 +308,6 @@ dict_pop(rec *r, const rec_args *a)
     return rec_model_value(r, a, item);
 }
 
-/* list.append() of a list made here. */
-static kin_vid
-apply_append(rec *r, const kin_vid *args)
-{
-    rec_step(r, KIN_STEP_LIST_APPEND, KIN_STEP_MUTATES, args, 2);
-    rec_virtual_push(VIRTUAL(r, args[0]), args[1]);
-    rec_changed(r, args[0]);
-    return rec_const(r, Py_None);
-}
-
 /* What dict.pop and dict.get give, of a dict made here and constant keys, and list.append; 0: not known. */
 kin_vid
 rec_apply_method(rec *r, kin_vid descr, const kin_vid *args, uint32_t n)
@@ -318,7 +315,7 @@ rec_apply_method(rec *r, kin_vid descr, const kin_vid *args, uint32_t n)
     PyObject *obj = O(r, descr);
     kin_vid item;
     if (obj != NULL && obj == PyDict_GetItemString(kin_type_dict(&PyList_Type), "append") && n == 2 && is_known(r, args[0], VIRTUAL_LIST))
-        return apply_append(r, args);
+        return append_to_own(r, args);
     bool pop = obj != NULL && obj == PyDict_GetItemString(kin_type_dict(&PyDict_Type), "pop");
     bool get = obj != NULL && obj == PyDict_GetItemString(kin_type_dict(&PyDict_Type), "get");
     if ((!pop && !get) || (pop && r->info.at[args[0]].type == &PyODict_Type) || n < 2 || n > 3 || !is_known(r, args[0], VIRTUAL_DICT) || O(r, args[0]) == NULL || O(r, args[1]) == NULL ||
