@@ -414,10 +414,24 @@ test_switches(void)
     CHECK_STR(EVERY("on = const true\ng = const code\n" FIRST "n = call torch effect settings stores g on\n"), "C plain | the recording ends\n");
 }
 
+/* What each round of a loop takes out of a tensor that was there before is an input of the graph. */
+static void
+test_loops(void)
+{
+    CHECK_STR(WIDE("y = tensor\nl = local\nloop opaque l x y\ni = next l\na = call torch f y\np = subscr torch x i\nb = call torch f a p\n"), "CIC | the recording ends\n");
+    CHECK_STR(WIDE("y = tensor\nl = local\nloop opaque l x y\ni = next l\na = call torch f y\nt = tuple pure i i\np = subscr torch x t\nb = call torch f a p\n"),
+              "CIIC | the recording ends\n");
+    CHECK_STR(WIDE("l = local\nloop opaque l x\ni = next l\na = call torch f x\np = subscr torch x i\nb = call torch f a p\n"),
+              "C plain | it takes something out of a tensor that a tensor call before it gets\nC plain | the recording ends\n");
+    CHECK_STR(WIDE("l = local\nn = local\nloop opaque l x n\ni = next l\na = call torch f x\np = subscr torch x n\nb = call torch f a p\n"), "CCC plain | the recording ends\n");
+    CHECK_STR(WIDE("l = local\ni = next l\na = call torch f x\np = subscr torch x i\nb = call torch f a p\n"), "CCC plain | the recording ends\n");
+}
+
 int
 main(void)
 {
     test_assertions();
+    test_loops();
     test_early();
     test_switches();
     test_calls();

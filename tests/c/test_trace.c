@@ -251,6 +251,50 @@ test_inherited_exception(void)
     end();
 }
 
+/* for item in it: h = f(h, x[item]); return h. With a branch in the loop, which ends a round as well. */
+static void
+test_loop(void)
+{
+    begin();
+    kin_vid x = add_src(0), it = add_src(0), only_before = add_src(0);
+    t.vals.at[x].note = 1; /* a tensor */
+    kin_vid h = add_value(KIN_STEP_CALL, KIN_STEP_TORCH, 0, ARGS(only_before));
+    uint32_t head = add_step(KIN_STEP_LOOP, KIN_STEP_OPAQUE, add_snap(0, ARGS(x, it, h)), ARGS(x, it, h));
+    kin_vid carried = add_value(KIN_STEP_CARRY, 0, 0, ARGS(h));
+    t.steps.at[head].num = add_snap(0, ARGS(x, it, carried));
+    kin_vid item = add_value(KIN_STEP_NEXT, 0, 0, ARGS(it));
+    uint32_t ends = add_step(KIN_STEP_CHECK, 0, add_snap(0, ARGS(carried)), ARGS(item));
+    kin_vid part = add_value(KIN_STEP_SUBSCR, KIN_STEP_TORCH, 0, ARGS(x, item));
+    uint32_t branches = add_step(KIN_STEP_CHECK, 0, add_snap(0, ARGS(part)), ARGS(item));
+    kin_vid sunk = add_value(KIN_STEP_BUILD_TUPLE, KIN_STEP_PURE, 0, ARGS(part));
+    kin_vid next = add_value(KIN_STEP_CALL, KIN_STEP_TORCH, add_snap(0, ARGS(sunk)), ARGS(carried, part));
+    uint32_t back = add_step(KIN_STEP_LOOP_BACK, 0, add_snap(0, ARGS(x, it, next)), ARGS(next));
+    t.steps.at[back].num = head;
+    uint32_t after = add_step(KIN_STEP_RETURN, 0, 0, ARGS(carried));
+    t.steps.at[ends].alt = after;
+    kin_vid other = add_value(KIN_STEP_CALL, KIN_STEP_TORCH, 0, ARGS(part, x));
+    uint32_t other_back = add_step(KIN_STEP_LOOP_BACK, 0, add_snap(0, ARGS(x, it, other)), ARGS(other));
+    t.steps.at[other_back].num = head;
+    t.steps.at[branches].alt = t.vals.at[other].step;
+    CHECK(kin_trace_finish(&t) == KIN_OK);
+    CHECK(frees(t.vals.at[h].step, only_before) && frees(t.vals.at[carried].step, h));
+    for (uint32_t i = head + 2; i <= back; i++)
+        CHECK(!frees(i, x) && !frees(i, it)); /* the next round needs them */
+    CHECK(!frees(t.vals.at[other].step, x) && !frees(other_back, x) && !frees(other_back, it));
+    CHECK(frees(after, x) && frees(after, it) && frees(after, carried));
+    CHECK(frees(back, item) && frees(back, part) && frees(back, sunk) && frees(back, next) && !frees(back, other));
+    CHECK(frees(other_back, item) && frees(other_back, part) && frees(other_back, other) && !frees(other_back, next));
+    CHECK(!frees(back, carried) && !frees(other_back, carried)); /* it has its next value */
+    CHECK(t.steps.at[t.vals.at[part].step].graph == 0); /* an input of the graph */
+    CHECK(t.steps.at[t.vals.at[next].step].graph == 1 && t.steps.at[t.vals.at[other].step].graph == 1 && t.nbreaks == 0);
+    t.steps.at[back].nargs = 0;
+    CHECK(kin_trace_finish(&t) == KIN_BUG); /* a CARRY step would get nothing */
+    t.steps.at[back].nargs = 1;
+    t.steps.at[back].num = head + 1;
+    CHECK(kin_trace_finish(&t) == KIN_BUG); /* no LOOP */
+    end();
+}
+
 static void
 test_malformed(void)
 {
@@ -281,6 +325,7 @@ main(void)
     test_graph_goes_on_behind_a_plain_test();
     test_epochs();
     test_inherited_exception();
+    test_loop();
     test_malformed();
     return check_report("trace");
 }

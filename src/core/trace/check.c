@@ -19,6 +19,19 @@ are_vids(const kin_trace *t, uint32_t first, uint32_t n)
     return true;
 }
 
+/* Does it lead back to a LOOP with as many CARRY steps? */
+static bool
+loop_is_ok(const kin_trace *t, uint32_t i)
+{
+    const kin_step *s = &t->steps.at[i];
+    if (s->num >= i || t->steps.at[s->num].kind != KIN_STEP_LOOP || s->snap == 0 || s->num + s->nargs >= i)
+        return false;
+    for (uint32_t k = 1; k <= s->nargs; k++)
+        if (t->steps.at[s->num + k].kind != KIN_STEP_CARRY || t->steps.at[s->num + k].out == 0 || t->steps.at[s->num + k].nargs != 1)
+            return false;
+    return t->steps.at[s->num + s->nargs + 1].kind != KIN_STEP_CARRY;
+}
+
 static bool
 step_is_ok(const kin_trace *t, uint32_t i)
 {
@@ -28,7 +41,7 @@ step_is_ok(const kin_trace *t, uint32_t i)
         return false;
     if (s->alt != 0 && (s->alt <= i || s->alt >= t->steps.len || !kin_step_is_end(&t->steps.at[s->alt - 1])))
         return false;
-    if (s->kind == KIN_STEP_EXIT && s->snap == 0)
+    if ((s->kind == KIN_STEP_EXIT && s->snap == 0) || (s->kind == KIN_STEP_LOOP && s->num >= t->snaps.len) || (s->kind == KIN_STEP_LOOP_BACK && !loop_is_ok(t, i)))
         return false;
     if ((s->kind == KIN_STEP_RETURN || s->kind == KIN_STEP_CHECK) && s->nargs == 0)
         return false;

@@ -19,6 +19,7 @@ typedef struct {
     uint32_t nwords;
     uint64_t *now;         /* vids live before the step being walked */
     uint64_t **at_alt;     /* by step: vids live before the first step of a side trace */
+    uint32_t *epoch_step;  /* by epoch: the step that begins it */
     uint32_t *epoch_first;   /* SRC values by epoch: vid, linked through epoch_next; 0 ends */
     uint32_t *epoch_next;
     uint32_t *fact_first;  /* facts by epoch: fact + 1, linked through fact_next; 0 ends */
@@ -51,13 +52,14 @@ allocate(live *l)
     l->nwords = t->vals.len / 64 + 1;
     l->now = calloc(l->nwords, sizeof *l->now);
     l->at_alt = calloc(t->steps.len, sizeof *l->at_alt);
+    l->epoch_step = calloc((size_t)UINT16_MAX + 1, sizeof *l->epoch_step);
     l->epoch_first = calloc((size_t)UINT16_MAX + 1, sizeof *l->epoch_first);
     l->epoch_next = calloc(t->vals.len, sizeof *l->epoch_next);
     l->fact_first = calloc((size_t)UINT16_MAX + 1, sizeof *l->fact_first);
     l->fact_next = calloc((size_t)t->facts.len + 1, sizeof *l->fact_next);
     l->own_first = calloc(t->vals.len, sizeof *l->own_first);
     l->own_next = calloc(t->steps.len, sizeof *l->own_next);
-    return l->now && l->at_alt && l->epoch_first && l->epoch_next && l->fact_first && l->fact_next && l->own_first && l->own_next;
+    return l->now && l->at_alt && l->epoch_step && l->epoch_first && l->epoch_next && l->fact_first && l->fact_next && l->own_first && l->own_next;
 }
 
 static void
@@ -67,6 +69,7 @@ release_all(live *l)
         free(l->at_alt[i]);
     free(l->now);
     free(l->at_alt);
+    free(l->epoch_step);
     free(l->epoch_first);
     free(l->epoch_next);
     free(l->fact_first);
@@ -100,6 +103,8 @@ index_parts(live *l)
     }
     for (uint32_t i = 0; i < t->steps.len; i++) {
         const kin_step *s = &t->steps.at[i];
+        if (s->kind == KIN_STEP_EPOCH)
+            l->epoch_step[(uint16_t)s->num] = i;
         if (!(s->flags & KIN_STEP_SUNK))
             continue;
         if ((s->flags & KIN_STEP_MUTATES) && s->nargs > 0)
@@ -260,6 +265,65 @@ walk(live *l)
     }
 }
 
+/* -- loops ------------------------------------------------------------------------------------------------------ */
+
+/* Where the value comes into being: a step, or for SRC values the EPOCH that reads it. */
+static uint32_t
+made_at(const live *l, kin_vid vid)
+{
+    const kin_val *val = &l->t->vals.at[vid];
+    return val->kind == KIN_VAL_STEP ? val->step : val->kind == KIN_VAL_SRC ? l->epoch_step[val->epoch] : 0;
+}
+
+/* Is the step part of the round that ends where the path does? It begins behind the CARRY steps. */
+static bool
+is_of_round(const kin_path *path, uint32_t first, uint32_t step)
+{
+    for (uint32_t i = 0; step >= first && i < path->len; i++)
+        if (step >= path->at[i].first && step <= path->at[i].last)
+            return true;
+    return false;
+}
+
+/* What was there before a loop is needed in each of its rounds. The CARRY steps get new values at the end of each. */
+static void
+keep_in_loop(live *l, const kin_path *path, uint32_t head, uint32_t first)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < l->releases.len; i++) {
+        release at = l->releases.at[i];
+        if (made_at(l, at.vid) > head || !is_of_round(path, first, at.step))
+            l->releases.at[kept++] = at;
+    }
+    l->releases.len = kept;
+}
+
+/* The end of a round releases all that the round has made, also sunk objects that an exit or a frame has built. */
+static void
+release_round(live *l, const kin_path *path, uint32_t first, uint32_t back)
+{
+    const kin_trace *t = l->t;
+    for (kin_vid v = 1; v < t->vals.len; v++)
+        if ((t->vals.at[v].kind == KIN_VAL_STEP || t->vals.at[v].kind == KIN_VAL_SRC) && is_of_round(path, first, made_at(l, v)))
+            note(l, back, v);
+}
+
+static void
+walk_loops(live *l)
+{
+    const kin_trace *t = l->t;
+    kin_path path = {0};
+    for (uint32_t i = 0; i < t->steps.len && l->status == KIN_OK; i++) {
+        const kin_step *s = &t->steps.at[i];
+        if (s->kind != KIN_STEP_LOOP_BACK)
+            continue;
+        l->status = kin_trace_path(t, i, &path);
+        keep_in_loop(l, &path, s->num, s->num + s->nargs + 1);
+        release_round(l, &path, s->num + s->nargs + 1, i);
+    }
+    kin_vec_deinit(&path);
+}
+
 /* Lists by step, in the pool of vids. */
 static kin_status
 store(live *l)
@@ -297,6 +361,7 @@ kin_trace_live(kin_trace *t)
     else {
         index_parts(&l);
         walk(&l);
+        walk_loops(&l);
         if (l.status == KIN_OK)
             l.status = store(&l);
     }

@@ -163,7 +163,7 @@ find_ranges(finder *f)
 {
     const kin_trace *t = f->in->t;
     for (uint32_t i = 0; i < t->steps.len; i++) {
-        if (i > 0 && (t->steps.at[i - 1].kind == KIN_STEP_RETURN || t->steps.at[i - 1].kind == KIN_STEP_EXIT))
+        if (i > 0 && kin_step_is_end(&t->steps.at[i - 1]))
             f->open = false;
         bool call = joins_calls(f, i), left_out = call && f->in->how == KIN_SUBGRAPHS_WIDE && is_excluded(f, i);
         if (!call && f->open && !goes_on_over(f, i))

@@ -392,8 +392,7 @@ follow_exceptions(const kin_trace *t, const kin_step *s, exceptions *all)
     bool handled = s->kind == KIN_STEP_HANDLED && (s->snap == 0 || is_one(all, t->snaps.at[s->snap].exc));
     bool gives = handled || s->flags & KIN_STEP_RAISES;
     bool tests = s->kind == KIN_STEP_CHECK && (s->imm == KIN_CHECK_TYPE || s->imm == KIN_CHECK_IS || s->imm == KIN_CHECK_IS_NOT);
-    if (s->flags & (KIN_STEP_TORCH | KIN_STEP_OPAQUE | KIN_STEP_BREAK | KIN_STEP_EFFECT) || s->kind == KIN_STEP_RETURN ||
-        s->kind == KIN_STEP_EXIT || s->kind == KIN_STEP_EPOCH)
+    if (s->flags & (KIN_STEP_TORCH | KIN_STEP_OPAQUE | KIN_STEP_BREAK | KIN_STEP_EFFECT) || kin_step_is_end(s) || s->kind == KIN_STEP_EPOCH)
         return false;
     for (uint32_t a = 0; a < s->nargs && s->kind != KIN_STEP_RAISE && !tests; a++)
         if (is_one(all, t->vids.at[s->args + a]))
@@ -580,6 +579,15 @@ pass_behind(kin_partitioner *p, uint32_t step)
     return true;
 }
 
+/* Takes a part out of a tensor, and is no node of the graph (graphs.c): nothing that is deferred has had the tensor, so it is as it was. */
+static bool
+pass_part(kin_partitioner *p, uint32_t step)
+{
+    const kin_vid *args = args_of(p, &p->t->steps.at[step]);
+    bool own = !kin_val_of(p, args[0])->reached && !kin_is_deferred(p, args[0]) && keep_in_order(p, step, false);
+    return own || refuse(p, "it takes something out of a tensor that a tensor call before it gets");
+}
+
 bool
 kin_roles_pass(kin_partitioner *p, uint32_t step, bool barrier)
 {
@@ -589,9 +597,12 @@ kin_roles_pass(kin_partitioner *p, uint32_t step, bool barrier)
         p->role[step] = KIN_ROLE_DEFERRED;
         return true;
     }
-    if (s->kind == KIN_STEP_RETURN || s->kind == KIN_STEP_EXIT)
+    if (kin_step_is_end(s))
         return refuse(p, "the recording ends");
-    if (s->flags & (KIN_STEP_OPAQUE | KIN_STEP_BREAK) || (s->flags & KIN_STEP_TORCH && !kin_step_does(s, KIN_FROM_DATA)))
+    bool runs = (s->flags & (KIN_STEP_OPAQUE | KIN_STEP_BREAK)) != 0;
+    if (!runs && p->at == 0 && s->flags & KIN_STEP_TORCH && s->kind == KIN_STEP_SUBSCR && s->graph == 0)
+        return pass_part(p, step);
+    if (runs || (s->flags & KIN_STEP_TORCH && !kin_step_does(s, KIN_FROM_DATA)))
         return refuse(p, "it may run arbitrary Python code");
     if (p->at == 0 && pass_before(p, step))
         return true;

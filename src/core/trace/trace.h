@@ -4,6 +4,7 @@
  * A trace is a tree stored flat. `steps` run in index order until RETURN or EXIT. A CHECK or EPOCH that fails
  * continues at its `alt` (first step of a side trace recorded later, always at a higher index), or leaves the trace at
  * its snapshot: the real frames are rebuilt and CPython runs the rest of the call. So does an EXIT, which may have an `alt` too.
+ * LOOP_BACK, the end of a round of a loop, goes on behind the LOOP and its CARRY steps (docs/design/trace.md).
  *
  * Everything is referred to by index: values by kin_vid (0 = no value), Python objects by kin_ref (0 = none; the table
  * is src/py/refs), snapshots by number (0 = none). src/core never looks at the object behind a kin_ref.
@@ -104,7 +105,7 @@ typedef struct {
     uint8_t kind;      /* kin_step_kind */
     uint8_t imm;       /* as steps.def says */
     uint16_t flags;
-    uint32_t num;      /* number argument of checks; epoch number of EPOCH; RAISES: kin_ref of the exact type, 0 = any */
+    uint32_t num;      /* number argument of checks; epoch number of EPOCH; LOOP: snapshot of the state behind its CARRY steps; LOOP_BACK: step of its LOOP; RAISES: kin_ref of the exact type, 0 = any */
     uint32_t args;     /* first operand in trace.vids */
     uint16_t nargs;
     uint16_t why;      /* KIN_STEP_BREAK: row of breaks.def + 1 */
@@ -222,6 +223,13 @@ kin_stops_next(const uint64_t *bits, uint32_t step)
         step = (step | 63) + 1;
     while (bits[step / 64] == 0);
     return step + (uint32_t)__builtin_ctzll(bits[step / 64]);
+}
+
+/* Does the program not go on with the step behind it? */
+static inline bool
+kin_step_is_end(const kin_step *s)
+{
+    return s->kind == KIN_STEP_RETURN || s->kind == KIN_STEP_EXIT || s->kind == KIN_STEP_LOOP_BACK;
 }
 
 const char *kin_step_name(kin_step_kind kind);

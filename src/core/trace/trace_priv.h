@@ -19,10 +19,4 @@ kin_status kin_trace_live(kin_trace *t) KIN_MUST_CHECK;
 kin_status kin_trace_find_stops(kin_trace *t) KIN_MUST_CHECK;
 void kin_trace_free_stops(kin_trace *t);
 
-static inline bool
-kin_step_is_end(const kin_step *s)
-{
-    return s->kind == KIN_STEP_RETURN || s->kind == KIN_STEP_EXIT;
-}
-
 #endif
