@@ -318,6 +318,7 @@ reserve(rec *r)
 static void
 begin_instruction(rec *r, rec_frame *f, const kin_instr *in)
 {
+    f->jumped_from = f->ran && f->in != NULL && f->in->offset >= in->offset ? f->in->offset : 0;
     f->ran = true;
     f->in = in;
     f->offset = in->offset;
@@ -404,7 +405,8 @@ on_instr(void *arg, struct _PyInterpreterFrame *frame, uint32_t offset)
         rec_show_compiling(r);
     if (r->came != 0)
         recognise_results(r, f);
-    rec_dispatch(r);
+    if (f->jumped_from == 0 || !rec_loop_turns(r))
+        rec_dispatch(r);
     rec_settle(r);
     if (r->escaped != 0 && !r->stopped)
         rec_exception_escapes(r, r->escaped);
@@ -532,6 +534,7 @@ rec_free(rec *r)
     kin_vec_deinit(&r->writes);
     kin_vec_deinit(&r->open_lengths);
     kin_vec_deinit(&r->raises);
+    kin_vec_deinit(&r->heads);
     rec_map_free(r->facts_seen);
     rec_map_free(r->value_numbers);
     rec_map_free(r->consts);

@@ -152,6 +152,7 @@ rec_ask_iter(rec *r, kin_vid it, int row)
     if (quiet && virtual == NULL)
         rec_need_type(r, it);
     kin_vid out = rec_step_out(r, KIN_STEP_NEXT, quiet ? 0 : KIN_STEP_OPAQUE, &it, 1);
+    r->info.at[out].varies = f->loop.head != 0 && f->loop.offset == f->offset; /* from round to round */
     if (row >= 0)
         rec_break(r, r->t->vals.at[out].step, row);
     if (!quiet) {

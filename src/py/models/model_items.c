@@ -151,7 +151,7 @@ model_enumerate(rec *r, const rec_args *a)
     if (a->npos + a->nkw > 2 || a->npos < 1)
         return false;
     memcpy(args, a->args, (a->npos + a->nkw) * sizeof *args);
-    if (!rec_iterated(r, &args[0], &items, &n))
+    if (rec_has_open_rows(r, args[0]) || !rec_iterated(r, &args[0], &items, &n))
         return false;
     for (uint32_t i = 0; i < n; i++) {
         PyObject *number = PyLong_FromLong(start + (long)i);
@@ -173,7 +173,9 @@ zipped_lists(rec *r, kin_vid *args, uint32_t n, kin_vid **lists, uint32_t *count
     bool ok = true;
     for (int tensors = 0; tensors < 2; tensors++)
         for (uint32_t k = 0; ok && k < n; k++)
-            if (lists[k] == NULL && (O(r, args[k]) != NULL && kin_is_tensor(O(r, args[k]))) == tensors)
+            if (rec_has_open_rows(r, args[k]))
+                ok = false;
+            else if (lists[k] == NULL && (O(r, args[k]) != NULL && kin_is_tensor(O(r, args[k]))) == tensors)
                 ok = rec_iterated(r, &args[k], &lists[k], &counts[k]);
     return ok;
 }
@@ -218,7 +220,7 @@ model_reversed(rec *r, const rec_args *a)
         (VIRTUAL(r, a->args[0]) == NULL && PyDict_CheckExact(obj) && rec_is_unstable(r, a->args[0])))
         return false;
     kin_vid from = a->args[0];
-    if (!rec_iterated(r, &from, &items, &n))
+    if (rec_has_open_rows(r, from) || !rec_iterated(r, &from, &items, &n))
         return false;
     for (uint32_t i = 0; i < n / 2; i++) {
         kin_vid t = items[i];

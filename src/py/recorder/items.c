@@ -492,7 +492,7 @@ push_known_iter(rec *r, kin_vid vid, int ndrop)
     uint32_t n = 0;
     PyObject *obj = O(r, vid);
     bool tensor = VIRTUAL(r, vid) == NULL && kin_is_tensor(obj);
-    if (!rec_iterated(r, &vid, &items, &n))
+    if (rec_has_open_rows(r, vid) || !rec_iterated(r, &vid, &items, &n))
         return false;
     kin_vid out = rec_step_out(r, KIN_STEP_ITER, KIN_STEP_PURE, &vid, 1);
     rec_virtual *f = rec_make_virtual(r, out, VIRTUAL_ITER, items, n, true);

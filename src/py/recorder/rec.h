@@ -102,6 +102,14 @@ typedef enum { AWAIT_NONE, AWAIT_RESULT, AWAIT_CONST, AWAIT_BRANCH, AWAIT_FRAME,
 
 enum { REC_UNDO = 32 };
 
+/* The loop that a frame is in, whose number of rounds is not known (loops.c). */
+typedef struct {
+    uint32_t offset;         /* of the instruction to which it jumps back */
+    kin_vid it;              /* of a for loop: its iterator */
+    uint32_t turns;          /* how often it has done so; 0: there is no loop */
+    uint32_t head;           /* the LOOP step; 0: none */
+} rec_loop;
+
 typedef struct rec_frame {
     struct rec_frame *back;
     struct _PyInterpreterFrame *f;
@@ -118,6 +126,7 @@ typedef struct rec_frame {
     kin_canon op;            /* its current action or, after the rule has run, its main one (KIN_DO__COUNT: none) */
     int arg, extra;          /* operands of that action */
     unsigned flags;
+    uint32_t jumped_from;    /* the instruction before it in time, if that is behind it in the text; else 0 */
     uint32_t exit_offset;    /* where an exit before this instruction resumes */
     uint32_t jump;           /* other legal successor, or UINT32_MAX */
     await_kind await;
@@ -139,6 +148,7 @@ typedef struct rec_frame {
     struct rec_consumer *consumer; /* set while C code of the current instruction calls watched frames */
     struct rec_gen *gen;     /* the generator whose frame this is */
     bool from_c;             /* called by C code: the result goes to back->consumer */
+    rec_loop loop;
     int nundo;               /* stack slots overwritten by the current instruction, for late snapshots */
     struct { int slot; kin_vid old; } undo[REC_UNDO];
 } rec_frame;
@@ -254,6 +264,8 @@ typedef struct rec {
     PyObject *fullgraph_error; /* set when fullgraph met a break */
     uint32_t first_step;     /* a side trace: its first step ... */
     uint32_t join;           /* ... and the step whose failure leads to it; 0 = no side trace */
+    KIN_VEC(uint32_t) heads; /* ... LOOP steps on the way there */
+    bool heads_found;        /* ... which have been looked for */
     uint32_t depth;
     struct rec_gen *gens;    /* generators made by the recording */
     uint64_t region_values;    /* values that regions have saved so far */
@@ -419,6 +431,13 @@ bool rec_step_items(rec *r, kin_vid vid, int n, kin_vid *items); /* of an exact 
 bool rec_tensor_rows(rec *r, kin_vid vid, kin_vid **items, uint32_t *n, kin_vid *tuple);
 void rec_end_if_read(rec *r, kin_vid changed);
 
+/* ---- loops.c ---- */
+/* The program has jumped back to the current instruction: if that is a loop whose end is not known, the round that begins becomes its body, and where the
+ * next one would begin, the recording ends. True: it has ended. */
+bool rec_loop_turns(rec *r);
+/* Does a loop over the rows of the tensor, over what a torch call has split one into, or over a list of tensors have another number of rounds in other calls? */
+bool rec_has_open_rows(rec *r, kin_vid vid);
+
 /* ---- lookup.c ---- */
 void rec_attrs_of(rec *r, PyTypeObject *tp);          /* begins: what rec_lookup answers for the class will be facts */
 PyTypeObject *rec_need_attrs(rec *r, kin_vid vid);    /* ... for the class of the value, which becomes a fact */
@@ -480,6 +499,8 @@ void rec_note_unbacked(rec *r, const kin_step *s);    /* ... on sizes that data 
 kin_vid rec_known_size(rec *r, int64_t size);
 /* Makes a number a constant if it is computed from sizes which are open, but have not differed so far. */
 bool rec_fix_number(rec *r, kin_vid vid);
+bool rec_length_has_differed(const rec *r, int64_t length); /* is some size that has differed between calls so long? */
+bool rec_number_has_differed(rec *r, kin_vid vid);    /* ... or is it not known how it comes about? False for constants */
 
 /* ---- steps.c ---- */
 uint32_t rec_snapshot(rec *r);                        /* state before the current instruction */
@@ -493,6 +514,7 @@ void rec_truncate(rec *r, uint32_t len);              /* drops the steps from `l
 void rec_stop(rec *r, const char *why);               /* EXIT at the current instruction, give up watching: a break */
 void rec_stop_row(rec *r, int row, const char *why);  /* ... with a row of its own; -1: the call ends here anyway */
 void rec_stop_fmt(rec *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void rec_end_here(rec *r);                            /* the last step is the end of the recording */
 void rec_bug(rec *r, const char *what);               /* an invariant failed: nothing of this recording is used */
 void rec_break(rec *r, uint32_t step, int row);
 void rec_push(rec *r, kin_vid vid);

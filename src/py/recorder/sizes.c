@@ -62,9 +62,12 @@ is_marked_dynamic(PyObject *tensor, int dim)
     return is_marked(tensor, "_dynamo_dynamic_indices", dim) || is_marked(tensor, "_dynamo_weak_dynamic_indices", dim);
 }
 
-/* Did the size, or some size of the tensor, differ between calls? guessed: or may it have? */
+/* How sure it is that a size has differed between calls. */
+typedef enum { GUESSED, SOME_OF_TENSOR, ITSELF } sureness;
+
+/* Did the size, or some size of the tensor, differ between calls, or is that a guess? */
 static bool
-is_noted_size(rec *r, kin_vid vid, int dim, bool guessed)
+is_noted_size(rec *r, kin_vid vid, int dim, sureness least)
 {
     const int noted[] = {dim, KIN_ALL_SIZES, KIN_PERHAPS_FIRST};
     PyObject *set = r->opt->unstable, *place = NULL, *name = NULL;
@@ -72,7 +75,7 @@ is_noted_size(rec *r, kin_vid vid, int dim, bool guessed)
         return false;
     place = kin_value_place(r->v, vid);
     bool found = false;
-    for (int i = 0; place != NULL && !found && i < (guessed && dim == 0 ? 3 : 2); i++) {
+    for (int i = 0; place != NULL && !found && i < (least == ITSELF ? 1 : least == GUESSED && dim == 0 ? 3 : 2); i++) {
         name = kin_size_place(place, noted[i]);
         found = name != NULL && PySet_Contains(set, name) > 0;
         Py_XDECREF(name);
@@ -144,8 +147,8 @@ is_open(rec *r, kin_vid vid, int dim, int64_t size)
     }
     if (info->fixed_sizes >> dim & 1)
         return false;
-    if (is_noted_size(r, vid, dim, true)) {
-        note_open_length(r, dim, size, true, is_noted_size(r, vid, dim, false));
+    if (is_noted_size(r, vid, dim, GUESSED)) {
+        note_open_length(r, dim, size, true, is_noted_size(r, vid, dim, SOME_OF_TENSOR));
         return true;
     }
     return (r->opt->dynamic > 0 || all_sizes_vary(r) || is_as_long_as_open(r, dim, size)) && val->kind == KIN_VAL_SRC &&
@@ -383,11 +386,7 @@ rec_shape(rec *r, kin_vid tensor)
 static bool
 can_fix_computed(rec *r, kin_vid size)
 {
-    int64_t length = PyLong_AsLongLong(O(r, size));
-    bool can = r->opt->kernels && !rec_is_unstable(r, size);
-    for (uint32_t i = 0; can && i < r->open_lengths.len; i++)
-        can = !r->open_lengths.at[i].varies || r->open_lengths.at[i].size != length;
-    return can;
+    return r->opt->kernels && !rec_is_unstable(r, size) && !rec_length_has_differed(r, PyLong_AsLongLong(O(r, size)));
 }
 
 static bool
@@ -399,7 +398,7 @@ can_fix_size(rec *r, const kin_step *s)
         return false;
     if (r->t->vals.at[tensor].kind != KIN_VAL_SRC)
         return can_fix_computed(r, size);
-    if (r->inplace || is_marked_dynamic(O(r, tensor), dim) || is_noted_size(r, tensor, dim, false))
+    if (r->inplace || is_marked_dynamic(O(r, tensor), dim) || is_noted_size(r, tensor, dim, SOME_OF_TENSOR))
         return false;
     (void)rec_epoch(r);
     const uint32_t *seen = last_read(r, tensor, dim);
@@ -435,6 +434,44 @@ can_fix(rec *r, kin_vid vid, int depth)
     for (uint32_t i = 0; can && i < n; i++)
         can = can_fix(r, r->t->vids.at[args + i], depth + 1);
     return can;
+}
+
+/* Has the size differed between calls? Where some size of the tensor has, or the program has said that all sizes may: does it seem to be a length? The tensor
+ * may be dead. */
+static bool
+size_has_differed(rec *r, const kin_step *s)
+{
+    enum { FEW = 8 }; /* heads, layers, and the like are seldom more */
+    kin_vid tensor = r->t->vids.at[s->args];
+    int64_t length = PyLong_AsLongLong(O(r, s->out));
+    if (r->info.at[tensor].unbacked || is_noted_size(r, tensor, s->imm, ITSELF))
+        return true;
+    return length >= FEW && (r->opt->dynamic > 0 || rec_length_has_differed(r, length) || is_noted_size(r, tensor, s->imm, SOME_OF_TENSOR));
+}
+
+bool
+rec_length_has_differed(const rec *r, int64_t length)
+{
+    for (uint32_t i = 0; i < r->open_lengths.len; i++)
+        if (r->open_lengths.at[i].varies && r->open_lengths.at[i].size == length)
+            return true;
+    return false;
+}
+
+bool
+rec_number_has_differed(rec *r, kin_vid vid)
+{
+    if (vid == 0 || rec_is_const(r, vid))
+        return false;
+    const kin_step *s = made_of_sizes(r, vid);
+    if (s == NULL)
+        return true;
+    if (s->kind == KIN_STEP_SIZE)
+        return size_has_differed(r, s);
+    bool differed = false;
+    for (uint32_t i = 0, args = s->args, n = s->nargs; i < n && !differed; i++)
+        differed = rec_number_has_differed(r, r->t->vids.at[args + i]);
+    return differed;
 }
 
 /* By the guard. False: its sizes cannot be read. */

@@ -263,6 +263,14 @@ rec_stop_row(rec *r, int row, const char *why)
 }
 
 void
+rec_end_here(rec *r)
+{
+    r->stopped = true;
+    kin_watch_abandon(&r->watch);
+    r->end = kin_trace_end(r->t);
+}
+
+void
 rec_stop(rec *r, const char *why)
 {
     rec_stop_row(r, KIN_ROW_UNSUPPORTED_INSTRUCTION, why);

@@ -283,7 +283,7 @@ do_format(const kin_op_args *o)
 }
 
 static PyObject *
-do_return(const kin_op_args *o)
+do_same(const kin_op_args *o)
 {
     return Py_NewRef(o->arg[0]);
 }
@@ -347,7 +347,8 @@ static const op_row op_table[KIN_STEP__COUNT] = {
     [KIN_STEP_IMPORT_FROM] = {kin_op_import_from, 1},
     [KIN_STEP_RAISE] = {kin_op_raise, 0},
     [KIN_STEP_HANDLED] = {kin_op_handled, 0},
-    [KIN_STEP_RETURN] = {do_return, 1},
+    [KIN_STEP_CARRY] = {do_same, 1},
+    [KIN_STEP_RETURN] = {do_same, 1},
 };
 
 static PyObject *

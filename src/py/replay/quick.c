@@ -78,6 +78,7 @@ execute(kin_run *r, const kin_step *s, PyObject **result)
     case KIN_STEP_EPOCH:
     case KIN_STEP_RETURN:
     case KIN_STEP_EXIT:
+    case KIN_STEP_LOOP_BACK:
         return false;
     default:
         if (takes_frames(s, a) && s->flags & KIN_STEP_TORCH)

@@ -511,6 +511,36 @@ run_return(kin_run *r, uint32_t step, PyObject **value)
     return KIN_LEFT;
 }
 
+/* The end of a round: what the next one gets goes to the slots of its CARRY steps, and all else that the round has made is released. */
+static kin_outcome
+run_loop_back(kin_run *r, uint32_t *step, PyObject **value)
+{
+    enum { SMALL = 64, LET_OTHERS = 64 };
+    const kin_step *s = &r->t->steps.at[*step];
+    PyObject *few[SMALL], **next = s->nargs <= SMALL ? few : PyMem_Calloc(s->nargs, sizeof *next);
+    if (next == NULL || PyErr_CheckSignals() < 0) {
+        if (next == NULL)
+            PyErr_NoMemory();
+        *value = leave_raising(r, *step, NULL);
+        return KIN_LEFT;
+    }
+    for (uint32_t i = 0; i < s->nargs; i++)
+        next[i] = Py_XNewRef(kin_run_value(r, r->t->vids.at[s->args + i]));
+    kin_run_free(r, s);
+    for (uint32_t i = 0; i < s->nargs; i++)
+        Py_XSETREF(r->slots[r->t->steps.at[s->num + 1 + i].out], next[i]);
+    if (next != few)
+        PyMem_Free(next);
+    free(r->looked); /* what was built for the round's frames is gone */
+    r->looked = NULL;
+    if (++r->rounds % LET_OTHERS == 0) { /* threads that wait, as CPython's own loops do */
+        Py_BEGIN_ALLOW_THREADS
+        Py_END_ALLOW_THREADS
+    }
+    *step = s->num + s->nargs; /* the last CARRY, as if it had just run */
+    return KIN_GO_ON;
+}
+
 /* -- the loop --------------------------------------------------------------------------------------------------- */
 
 /* Does the snapshot describe the state behind the instruction, for the outcome that was not recorded? */
@@ -544,6 +574,8 @@ kin_run_step(kin_run *r, uint32_t step, PyObject **value)
         return run_return(r, step, value);
     case KIN_STEP_EXIT:
         return fail_test(r, step, value);
+    case KIN_STEP_LOOP:
+        return KIN_GO_ON;
     case KIN_STEP_RAISE:
         if (!(s->flags & KIN_STEP_RAISES) && s->snap != 0) { /* CPython's own raise is the most exact one */
             *value = kin_run_leave(r, step, KIN_LEAVE_BEFORE, NULL, NULL, false);
@@ -641,7 +673,7 @@ go_on(kin_run *r, uint32_t *step, PyObject **value)
         if (s->snap != 0)
             r->last_snap = s->snap;
     }
-    return kin_run_step(r, *step, value);
+    return s->kind == KIN_STEP_LOOP_BACK ? run_loop_back(r, step, value) : kin_run_step(r, *step, value);
 }
 
 /* The steps that are looked at, as things are. */
@@ -717,7 +749,7 @@ kin_replay_run(kin_entry *v, PyObject **slots, kin_exit_hook hook, void *hook_ar
     /* Each member by itself: clearing the whole first takes longer than a step. */
     kin_run r = {.v = v, .t = &v->trace, .refs = &v->refs, .ts = PyThreadState_Get(), .slots = slots,
                  .nslots = v->trace.vals.len, .hook = hook, .hook_arg = hook_arg, .built_sunk = false, .jumped = false, .way = 0,
-                 .looked = NULL, .has_exc = false, .exc = 0, .entry_exc = NULL, .last_snap = 0, .nforced = 0, .subgraphs = v->subgraphs,
+                 .looked = NULL, .has_exc = false, .exc = 0, .entry_exc = NULL, .last_snap = 0, .nforced = 0, .rounds = 0, .subgraphs = v->subgraphs,
                  .failed_at = 0, .waiting = NULL, .early = NULL, .drawn = NULL, .completed = 0, .chosen = NULL, .narrived = 0, .learning = NULL, .namespaces = NULL, .marker = NULL, .marked = 0, .marked_code = 0, .rows = NULL, .row = NULL, .row_name = NULL, .dropped = false};
     v->running++;
     if (r.subgraphs != NULL)

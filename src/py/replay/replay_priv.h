@@ -25,6 +25,7 @@ typedef struct {
     PyObject *entry_exc;/* ... and this was there before (owned while has_exc) */
     uint32_t last_snap; /* of the last step run, for forced exits */
     uint32_t nforced;
+    uint32_t rounds;    /* of loops that it has gone through */
     kin_subgraphs *subgraphs;   /* held while the run lasts; NULL: none */
     uint32_t failed_at; /* the step that met a failure of our own */
     const kin_subgraph *waiting; /* its calls are deferred until the last one; NULL: none */

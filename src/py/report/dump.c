@@ -229,7 +229,7 @@ is_break(const kin_step *s)
 static bool
 is_effect(const kin_step *s)
 {
-    if (s->kind == KIN_STEP_RETURN || s->kind == KIN_STEP_EXIT || s->kind == KIN_STEP_CHECK || s->kind == KIN_STEP_EPOCH)
+    if (kin_step_is_end(s) || s->kind == KIN_STEP_CHECK || s->kind == KIN_STEP_EPOCH)
         return false;
     return s->flags & KIN_STEP_EFFECT && !(s->flags & (KIN_STEP_BREAK | KIN_STEP_TORCH | KIN_STEP_SUNK));
 }

@@ -56,7 +56,7 @@ who_settled(rec *r, PyObject *asker, const kin_vid *args, uint32_t npos)
                 continue;
             return rec_is_const(r, r->t->vids.at[s->args + s->nargs - 1]) ? SETTLED_HERE : SETTLED_ELSEWHERE;
         }
-        if (s->flags & KIN_STEP_OPAQUE || s->kind == KIN_STEP_RETURN || s->kind == KIN_STEP_EXIT || (acts && !kin_step_does(s, KIN_SETTINGS) && !kin_step_does(s, KIN_OF_FIRST)))
+        if (s->flags & KIN_STEP_OPAQUE || kin_step_is_end(s) || (acts && !kin_step_does(s, KIN_SETTINGS) && !kin_step_does(s, KIN_OF_FIRST)))
             return SETTLED_ELSEWHERE;
     }
     return SETTLED_BEFORE;
