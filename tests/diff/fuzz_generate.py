@@ -158,8 +158,9 @@ TENSOR, INT, FLOAT, BOOL, STR, LIST, DICT, TENSORS = "tensor int float bool str 
 class Maker:
     """Typed expressions and statements over a growing environment."""
 
-    def __init__(self, rng):
+    def __init__(self, rng, sizes=False):
         self.r = rng
+        self.sizes = sizes       # tensors have another length in most calls
         self.counter = 0
         self.helpers = []        # (name, parameter types, result type)
         self.in_loop = False
@@ -342,17 +343,23 @@ class Maker:
 
     def loop(self, env, depth):
         inner, name = copy_env(env), self.fresh()
-        kind, header = self.r.choice([
+        options = [
             (INT, f"for {name} in range({self.expr(env, INT, 1)} % 4):"), (INT, f"for {name} in {self.expr(env, LIST, 1)}[:4]:"),
             (TENSOR, f"for {name} in {self.expr(env, TENSORS, 1)}[:3]:"), (STR, f"for {name} in list({self.expr(env, DICT, 1)})[:4]:"),
             (INT, f"for {name}, _ in enumerate({self.expr(env, LIST, 1)}[:3], start=1):"), (INT, f"for {name} in walk(3):"),
-            (INT, "while")])
+            (INT, "while")]
+        if self.sizes:  # as many rounds as a tensor is long
+            t = self.name(env, TENSOR)
+            options += [(INT, f"for {name} in range(len({t})):"), (INT, f"for {name} in range({t}.shape[0] - 1, 0, -2):"), (INT, f"for {name}, _ in enumerate({t}):"),
+                        (INT, f"for {name} in reversed(range({t}.numel())):"), (TENSOR, f"for {name} in {t}.split(1):"), (INT, f"while {t}.shape[0]")]
+        kind, header = self.r.choice(options)
         before, self.in_loop = self.in_loop, True
-        if header == "while":
+        if header.startswith("while"):
             name = "c" + name   # not a name that assignments may pick: the loop has to end
             inner[INT].append(name)
             body = self.block(inner, self.r.randint(1, 2), depth - 1)
-            out = Stmt(f"{name} = 0", [(f"while {name} < {self.r.randint(1, 3)}:", [Stmt(f"{name} += 1")] + body)])
+            bound = header[6:] or str(self.r.randint(1, 3))
+            out = Stmt(f"{name} = 0", [(f"while {name} < {bound}:", [Stmt(f"{name} += 1")] + body)])
         else:
             inner[kind].append(name)
             out = Stmt(blocks=[(header, self.block(inner, self.r.randint(1, 3), depth - 1))])
@@ -473,7 +480,7 @@ def make_row(r, i, previous):
 def generate(seed, sizes=False):
     """The program of a seed; the same on every machine. sizes: tensors have another length in most calls, and there are more of them."""
     r = random.Random(seed)
-    maker = Maker(r)
+    maker = Maker(r, sizes)
     top, kinds = [], []
     for index in range(2):
         helper, kind = make_helper(maker, index)
