@@ -135,6 +135,22 @@ class Beams(Decoder):
         return super().forward(token, [(keys.index_select(0, order), values.index_select(0, order)) for keys, values in cache])
 
 
+class Recurrent(nn.Module):
+    """A cell of the program's own, over the length."""
+
+    def __init__(self, width=64, hidden=128):
+        super().__init__()
+        self.gate, self.inner, self.outer, self.hidden = nn.Linear(hidden, hidden), nn.Linear(hidden, hidden), nn.Linear(width, hidden), hidden
+
+    def forward(self, x):
+        h, states = x.new_zeros(x.shape[0], self.hidden), []
+        for t in range(x.shape[1]):
+            gate = torch.sigmoid(self.gate(h))
+            h = gate * torch.tanh(self.outer(x[:, t]) + self.inner(h)) + (1 - gate) * h
+            states.append(h)
+        return torch.stack(states, 1)
+
+
 def _cache(batch, length):
     return [(torch.randn(batch, 4, length, 64), torch.randn(batch, 4, length, 64)) for _ in range(3)]
 
@@ -160,6 +176,7 @@ PROGRAMS = {
     "detection": (lambda: detections, lambda rng, n: [(torch.randn(k, 4), torch.randn(k, 20)) for k in rng.sample(range(60, 400), n)]),
     "growing cache": (Decoder, lambda rng, n: [(_tokens(2, 1), _cache(2, 16 + i)) for i in range(n)]),
     "beam search": (Beams, lambda rng, n: [(_tokens(6, 1), _cache(6, 16 + i), torch.randint(0, 6, (6,))) for i in range(n)]),
+    "recurrent": (Recurrent, lambda rng, n: [(torch.randn(4, t, 64),) for t in rng.sample(range(5, 60), n)]),
     "buckets": (Language, lambda rng, n: [(_tokens(8, 8 * (1 + rng.randrange(12))),) for _ in range(5 * n)]),
 }
 
