@@ -22,7 +22,7 @@ WHOLE = [
     "basic", "swaps", "rotates", "none_first", "grows", "inplace", "writes_into_a_copy", "writes_into_the_argument", "writes_outer_variables", "enumerated_parts",
     "zipped_parts", "backwards", "rows_of_a_tensor", "switches_gradients", "drops_out", "objects_die", "nested", "comprehension", "dict_comprehension", "helper",
     "by_twos", "counts_with_ints", "counts_with_floats", "collects_text", "preallocated", "decode", "reads_numbers", "keeps_an_attribute", "keeps_a_dict",
-    "longer_slices", "tuple_of_tensors", "warns", "enumerated_range", "zipped_ranges", "enumerated_rows", "reversed_parts", "while_below", "while_in_for",
+    "longer_slices", "tuple_of_tensors", "warns", "enumerated_range", "zipped_ranges", "enumerated_rows", "reads_back_from_lists", "reversed_parts", "while_below", "while_in_for",
 ]  # fmt: skip
 
 

@@ -36,7 +36,7 @@ rec_known_item(rec *r, kin_vid container, kin_vid key)
         bool negative = i < 0;
         if (negative)
             i += n;
-        if (i < 0 || i >= n)
+        if (i < 0 || i >= n || (list && negative && r->info.at[container].made && rec_is_in_loop(r))) /* states[-1]: it grows by the round */
             return 0;
         rec_need_const(r, key);
         if (tuple ? rec_is_graph_tuple(r, container) : rec_data_of(r, container) == REC_DATA_IN_GRAPH && rec_is_list_of_numbers(obj))

@@ -173,6 +173,15 @@ close_loop_before(rec *r, rec_frame *f)
     return false;
 }
 
+bool
+rec_is_in_loop(const rec *r)
+{
+    bool loop = false;
+    for (const rec_frame *f = r->top; f != NULL && !loop; f = f->back)
+        loop = f->loop.head != 0;
+    return loop;
+}
+
 static bool
 holds_only_tensors(PyObject *sequence)
 {

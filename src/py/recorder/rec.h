@@ -435,6 +435,7 @@ void rec_end_if_read(rec *r, kin_vid changed);
 /* The program has jumped back to the current instruction: if that is a loop whose end is not known, the round that begins becomes its body, and where the
  * next one would begin, the recording ends. True: it has ended. */
 bool rec_loop_turns(rec *r);
+bool rec_is_in_loop(const rec *r); /* is what is recorded a part of its body? */
 /* Does a loop over the rows of the tensor, over what a torch call has split one into, or over a list of tensors have another number of rounds in other calls? */
 bool rec_has_open_rows(rec *r, kin_vid vid);
 
