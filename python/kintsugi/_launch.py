@@ -446,22 +446,6 @@ def fill_example_values(gm, mode):
         pass
 
 
-def random_state():
-    """The states of PyTorch's generators, for restore_random_state()."""
-    devices = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else ()
-    return torch.get_rng_state(), *devices
-
-
-def restore_random_state(state):
-    """So that a call that is done again draws the numbers that it drew."""
-    now = random_state()
-    if len(now) == len(state) and not all(map(torch.equal, now, state)):
-        torch.set_rng_state(state[0])
-        if len(state) > 1:
-            torch.cuda.set_rng_state_all(state[1:])
-    return len(now) == len(state)
-
-
 def _name(backend):
     return getattr(backend, "__name__", type(backend).__name__)
 
@@ -544,7 +528,7 @@ def _changes_something(node):
         return False
     return (name.endswith("_") and not name.endswith("__")) or name in _CHANGING or known in _CHANGING or \
         "out" in node["kwargs"] or any(node["kwargs"].get(name) is not None for name in ("max_norm", "generator")) or \
-        (known in ("embedding", "embedding_bag") and len(node["args"]) > 3) or any(
+        (known in ("embedding", "embedding_bag") and any(norm is not None for norm in node["args"][3:4])) or any(
             (arg is True and node["op"] != "operator" and name not in _COMPUTES) or (name in _WRITES_IF and arg is not False) for name, arg in [
                 *enumerate(node["args"]), *node["kwargs"].items()]) or \
         (node["op"] == "call_function" and (node["callable"] is None or not _is_torch(node["callable"])))

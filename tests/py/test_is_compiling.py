@@ -193,3 +193,111 @@ def test_is_dynamo_compiling():
         out, told = compiled(torch.ones(2))
         assert told and out[0] == 2
     assert fn(torch.ones(2))[1] is False and torch.compiler.is_dynamo_compiling() is False
+
+
+FAILS = """
+import torch
+
+state = type("State", (), {})()
+state.inside, state.depth = False, 0
+log, calls = [], []
+
+def is_some_compiling():
+    return torch.compiler.is_compiling()
+
+def guarded(x, fail):
+    \"\"\"Notes in an older object that it runs, and takes that back.\"\"\"
+    state.inside, before = True, state.depth
+    state.depth = 3
+    try:
+        with torch.no_grad():
+            return fail(x)
+    finally:
+        state.inside, state.depth = False, before
+
+def raises(x):
+    if is_some_compiling():
+        raise NotImplementedError("not while compiling")
+    return x.sin() + 1
+
+def shapes(x):
+    y = torch.nn.functional.dropout(x.cos(), 0.5, training=True)
+    return y.view(-1) if not is_some_compiling() else y.view(7, 7)
+
+def handed_on(x):
+    return guarded(x, raises) + guarded(x, shapes).sum()
+
+def writes(x):
+    x.add_(1)
+    return raises(x)
+
+def keeps(x):
+    calls.append(len(calls))
+    return raises(x)
+
+def forgets(x):
+    state.depth += 1
+    return raises(x)
+
+def cleans_up(x):
+    try:
+        return raises(x)
+    finally:
+        log.append(1)
+
+def always(x):
+    is_some_compiling()
+    return x.view(7, 7)
+
+def waiting():
+    try:
+        yield 1
+    finally:
+        log.append(2)
+
+def leaves_open(x):
+    g = waiting()
+    next(g)
+    return raises(x)
+"""
+
+
+@pytest.mark.parametrize("name", ["raises", "shapes", "handed_on"])
+@pytest.mark.parametrize("fullgraph", [False, True])
+def test_a_library_that_fails_where_it_is_told_is_not_told(name, fullgraph):
+    library = make_library(FAILS)
+    work = getattr(library, name)
+    c = kintsugi.compile(lambda x: work(x) * 2, fullgraph=fullgraph)
+    for i in range(6):
+        x = torch.randn(3, 3, generator=torch.Generator().manual_seed(i))
+        torch.manual_seed(i)
+        expected = work(x) * 2
+        torch.manual_seed(i)
+        torch.testing.assert_close(c(x), expected)
+        assert torch.equal(torch.rand(2), (torch.manual_seed(i), work(x), torch.rand(2))[2])
+        assert (library.state.inside, library.state.depth) == (False, 0)
+    assert kintsugi.stats(c)["recordings"] == 2 and kintsugi.stats(c)["replays"] >= 4
+    told = [e["reason"] for e in kintsugi.events() if e["event"] == "fallback" and "was told of compiling raised" in e["reason"]]
+    assert told and "is_compiling() False" in told[-1]
+    assert all(not row["answer"] for row in engine.dump(c.entries()[0])["asked"])
+
+
+@pytest.mark.parametrize("name", ["writes", "keeps", "forgets", "cleans_up", "leaves_open"])
+def test_a_call_that_has_changed_something_is_not_made_again(name):
+    library = make_library(FAILS)
+    c, x = kintsugi.compile(lambda x: getattr(library, name)(x)), torch.zeros(3)
+    with pytest.raises(NotImplementedError):
+        c(x)
+    assert kintsugi.stats(c)["recordings"] == 1
+    assert (x[0].item(), len(library.calls), library.state.depth, len(library.log)) == {
+        "writes": (1, 0, 0, 0), "keeps": (0, 1, 0, 0), "forgets": (0, 0, 1, 0), "cleans_up": (0, 0, 0, 1), "leaves_open": (0, 0, 0, 1)}[name]
+
+
+def test_a_call_that_fails_without_being_told_as_well_raises_that():
+    library = make_library(FAILS)
+    c, x = kintsugi.compile(lambda x: library.always(x)), torch.zeros(3)
+    with pytest.raises(RuntimeError, match="invalid for input of size 3"):
+        c(x)
+    assert c(torch.zeros(49)).shape == (7, 7)
+    assert c(x=torch.zeros(49)).shape == (7, 7)
+    assert any(row["answer"] for entry in c.entries() for row in engine.dump(entry)["asked"])  # libraries are told again

@@ -631,28 +631,9 @@ only_computes(const kin_entry *v, uint32_t i)
     const kin_step *s = &t->steps.at[i];
     if (s->flags & KIN_STEP_BREAK && s->why == KIN_ROW_EXPLICIT_BREAK + 1) /* graph_break() */
         return true;
-    if (s->flags & KIN_STEP_RAISES)
-        return kin_step_only_raises(s);
-    if (s->flags & KIN_STEP_OPAQUE)
-        return false;
-    if (s->flags & KIN_STEP_EFFECT) /* a setting is read anew where the guards of the entry hold */
+    if ((s->flags & (KIN_STEP_EFFECT | KIN_STEP_RAISES | KIN_STEP_OPAQUE)) == KIN_STEP_EFFECT) /* a setting is read anew where the guards of the entry hold */
         return kin_step_sets_torch(s) || (!(s->flags & (KIN_STEP_BREAK | KIN_STEP_TORCH)) && kin_step_changes_own(t, s));
-    if (s->kind == KIN_STEP_CHECK) /* one on data ends a graph, and changes nothing */
-        return true;
-    if (s->flags & KIN_STEP_BREAK)
-        return false;
-    if (s->flags & (KIN_STEP_SUNK | KIN_STEP_PURE))
-        return true;
-    if (s->flags & KIN_STEP_MUTATES || s->kind == KIN_STEP_NEXT)
-        return kin_step_changes_own(t, s);
-    if (s->flags & KIN_STEP_TORCH)
-        return is_pure_call(v->subgraphs, i);
-    switch ((kin_step_kind)s->kind) {
-    case KIN_STEP_EPOCH: case KIN_STEP_RETURN: case KIN_STEP_SIZE: case KIN_STEP_LEN: case KIN_STEP_IS:
-        return true;
-    default:
-        return kin_step_only_asks(s) || (s->flags == 0 && kin_step_only_makes(s));
-    }
+    return kin_step_is_torch_call(s) ? is_pure_call(v->subgraphs, i) : kin_step_only_computes(t, s);
 }
 
 bool

@@ -147,14 +147,14 @@ static kin_status
 capture_with_data(kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in, unsigned may, kin_capture *capture)
 {
     kin_capture_hints hints = {0};
-    PyObject *random = kin_import_call("kintsugi._launch", "random_state", NULL);
+    PyObject *random = kin_import_call("kintsugi._random", "random_state", NULL);
     PyErr_Clear();
     kin_status status = kin_capture_run(v, subgraph, in, NULL, &hints, may, capture);
     if (status == KIN_OK && capture->by_data) {
         kin_capture_deinit(capture);
         status = kin_capture_run(v, subgraph, in, NULL, &hints, may | KIN_CAPTURE_OTHER_DATA, capture);
     }
-    Py_XDECREF(random == NULL ? NULL : kin_import_call("kintsugi._launch", "restore_random_state", random));
+    Py_XDECREF(random == NULL ? NULL : kin_import_call("kintsugi._random", "restore_random_state", random));
     Py_XDECREF(random);
     PyErr_Clear();
     return status;

@@ -532,6 +532,7 @@ rec_free(rec *r)
     kin_vec_deinit(&r->made_classes);
     kin_vec_deinit(&r->iters);
     kin_vec_deinit(&r->writes);
+    kin_vec_deinit(&r->changes);
     kin_vec_deinit(&r->open_lengths);
     kin_vec_deinit(&r->raises);
     kin_vec_deinit(&r->heads);

@@ -74,6 +74,8 @@ typedef enum {
 /* Does a store into this place change nothing but it: is it there, and does what lies there die, if it does, without running any
  * code? `ours`: references to its dict, if the place is an attribute, that are not the program's. */
 bool kin_place_takes(PyObject *base, PyObject *key, uint32_t num, Py_ssize_t ours);
+/* What lies there now: borrowed; NULL: nothing. */
+PyObject *kin_place_content(PyObject *base, PyObject *key, uint32_t num);
 /* May the attribute of an object that the program has made itself be stored later than the program says? Its dict is nobody else's, and what
  * is replaced dies without running code. */
 bool kin_owns_attribute(PyObject *obj, PyObject *name);

@@ -137,6 +137,13 @@ kin_place_takes(PyObject *base, PyObject *key, uint32_t num, Py_ssize_t ours)
     return old == NULL || Py_REFCNT(old) > 1 || dies_quietly(old, &left);
 }
 
+PyObject *
+kin_place_content(PyObject *base, PyObject *key, uint32_t num)
+{
+    PyObject *content;
+    return look_at(base, key, num, 0, &content) ? content : NULL;
+}
+
 /* What lies in a slot of the class under the name; NULL: nothing, or there is no such slot. */
 static PyObject *
 slot_attribute(PyObject *obj, PyObject *name)

@@ -12,6 +12,7 @@
 #include "py/module/lower.h"
 #include "py/module/profiler_range.h"
 #include "py/module/unstable.h"
+#include "py/module/untold.h"
 #include "py/replay/subgraphs.h"
 #include "py/report/dump.h"
 #include "py/report/guard_text.h"
@@ -241,29 +242,6 @@ is_done_again(const kin_compiled *self)
     return self->warm || kin_lower_is_custom(self);
 }
 
-/* The state of PyTorch's random numbers, for a call that may be done again: new reference. NULL: not asked for. */
-static PyObject *
-take_random_state(const kin_compiled *self)
-{
-    PyObject *state = NULL;
-    if (is_done_again(self)) {
-        state = kin_import_call("kintsugi._launch", "random_state", NULL);
-        PyErr_Clear();
-    }
-    return state;
-}
-
-/* Puts PyTorch's generators back to where they were before the call. */
-static bool
-restore_random_state(PyObject *before)
-{
-    PyObject *done = before == NULL ? NULL : kin_import_call("kintsugi._launch", "restore_random_state", before);
-    bool restored = done == Py_True;
-    Py_XDECREF(done);
-    PyErr_Clear();
-    return restored;
-}
-
 /* Gives the graphs of a new entry to the backend, with the values of this call as examples, and where that is wanted does the call again
  * with what the backend made of them, if nobody can tell; *value is the call's result. False with an exception when the backend's error is to
  * be raised, or the one of what it made. */
@@ -286,7 +264,7 @@ lower(call_state *c, PyCodeObject *code, kin_entry_object *entry, PyObject *rand
     PyErr_Fetch(&type, &error, &traceback);
     if (!ok) /* the next call raises as well */
         kin_cache_drop(&c->self->cache, entry);
-    else if (filled && is_done_again(c->self) && kin_custom_can_repeat(entry) && restore_random_state(random)) {
+    else if (filled && is_done_again(c->self) && kin_custom_can_repeat(entry) && kin_random_restore(random)) {
         Py_SETREF(*value, call_run_replay(c, entry, slots, false));
         ok = *value != NULL;
         if (!ok)
@@ -353,6 +331,21 @@ tell_end(PyObject *told, PyObject **value)
     Py_DECREF(told);
 }
 
+/* A second time where a library failed only because it was told of compiling. */
+static PyObject *
+record_once_or_twice(const call_state *c, const kin_record_options *options, PyObject *func, PyObject *const *args, PyObject *random, kin_record_result *result)
+{
+    int grad_mode = kin_grad_mode();
+    PyObject *value = kin_record_call(options, func, args, (size_t)c->bind.nargs, c->bind.kwnames, result);
+    if (value != NULL || !kin_untold_wanted(c->self, options, grad_mode, random, result))
+        return value;
+    c->self->count.recordings++;
+    value = kin_record_call(options, func, args, (size_t)c->bind.nargs, c->bind.kwnames, result);
+    if (value == NULL)
+        kin_untold_failed(options);
+    return value;
+}
+
 /* Records the call, and has the entry's graphs compiled. NULL: the call raised. */
 static PyObject *
 record(call_state *c, PyObject *cause)
@@ -380,10 +373,10 @@ record(call_state *c, PyObject *cause)
     self->count.recordings++;
     call_unpin(c);
     tell_record_hook(c);
-    PyObject *random = take_random_state(self);
+    PyObject *random = kin_random_state();
     self->count.last = KIN_RAN_RECORDED;
     PyObject *region = kin_range_begin(self, NULL, "recorded");
-    PyObject *value = kin_record_call(&options, func, flat, (size_t)c->bind.nargs, c->bind.kwnames, &result);
+    PyObject *value = record_once_or_twice(c, &options, func, flat, random, &result);
     kin_profiler_end(region);
     PyObject *type, *error, *traceback;
     if (value != NULL && (self->fullgraph || result.refused != 0) && result.entry != NULL &&

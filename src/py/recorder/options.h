@@ -26,6 +26,7 @@ typedef struct {
     uint32_t ninstr;       /* instructions watched */
     uint32_t refused;      /* step of the first break inside torch._dynamo.error_on_graph_break(True); 0 = none */
     uint32_t crosschecked;    /* torch calls that the cross-check saw and found recorded */
+    bool untouched;        /* the call raised, and has changed nothing, if its torch calls have not: it could be made once more */
     double time_ns;        /* the whole recording call */
 } kin_record_result;
 

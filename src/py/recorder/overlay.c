@@ -186,6 +186,7 @@ void
 rec_end_write(rec *r, const rec_place *p, kin_vid value)
 {
     note_counter(r, p, value);
+    rec_note_change(r, p, value);
     rec_write w = {*p, value};
     if (kin_vec_push(&r->writes, w) != KIN_OK)
         r->status = KIN_NOMEM;

@@ -212,6 +212,15 @@ typedef struct {
     kin_vid value;   /* 0: deleted */
 } rec_write;
 
+/* Such a word, with all that the whole recording has stored to it (changes.c). */
+typedef struct {
+    PyObject *base, *key;
+    kin_place kind;
+    uint32_t index;
+    PyObject *before; /* a builtin immutable; NULL: something else, or nothing */
+    bool undone;      /* it has that again */
+} rec_change;
+
 typedef struct {
     int64_t size;
     bool first;         /* of the first dim */
@@ -232,6 +241,7 @@ typedef struct rec {
     KIN_VEC(kin_vid) iters;  /* iterators over containers that can change */
     KIN_VEC(rec_length) open_lengths; /* this call's values of the sizes that differed between calls, or may have */
     KIN_VEC(rec_write) writes; /* what this epoch has written to older objects */
+    KIN_VEC(rec_change) changes; /* ... and the whole recording */
     rec_call call;
     uint32_t epoch;            /* current epoch */
     uint32_t skip;           /* depth of frames being ignored below a leaf */
@@ -363,6 +373,10 @@ void rec_call_step(rec *r, const rec_args *a, unsigned flags, int break_row);
 kin_vid rec_build_tuple(rec *r, const kin_vid *items, uint32_t n, PyObject *obj);
 kin_vid rec_build_cell(rec *r, kin_vid content, PyObject *obj); /* obj: the real one, where it is there already */
 kin_vid rec_build_function(rec *r, const kin_vid *parts, uint32_t n, PyObject *qualname); /* parts: as BUILD_FUNCTION takes them */
+
+/* ---- changes.c ---- */
+void rec_note_change(rec *r, const rec_place *p, kin_vid value); /* before the store happens */
+bool rec_changes_undone(const rec *r);                           /* each place that was stored to is as it was */
 
 /* ---- compiling.c ---- */
 void rec_set_compiling(bool on); /* torch.compiler's flag: enters (true) or leaves, calls nest */

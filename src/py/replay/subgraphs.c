@@ -220,7 +220,7 @@ static bool
 is_own(const kin_trace *t, kin_vid vid)
 {
     const kin_step *maker = maker_of(t, vid);
-    if (maker != NULL && maker->kind == KIN_STEP_ITER) { /* the iterator of what is new, or a new one of a view */
+    if (maker != NULL && maker->kind == KIN_STEP_ITER && !(maker->flags & KIN_STEP_PURE)) { /* the iterator of what is new, or a new one of a view */
         const kin_step *of = maker_of(t, t->vids.at[maker->args]);
         return of != NULL && (of->flags & KIN_STEP_PURE || kin_step_only_makes(of) || kin_step_does(of, KIN_VIEW));
     }
@@ -245,4 +245,34 @@ bool
 kin_step_sets_torch(const kin_step *s)
 {
     return kin_step_switches(s) && !kin_step_does(s, KIN_OF_FIRST);
+}
+
+bool
+kin_step_is_torch_call(const kin_step *s)
+{
+    const unsigned others = KIN_STEP_RAISES | KIN_STEP_OPAQUE | KIN_STEP_EFFECT | KIN_STEP_BREAK | KIN_STEP_SUNK | KIN_STEP_PURE | KIN_STEP_MUTATES;
+    return (s->flags & (KIN_STEP_TORCH | others)) == KIN_STEP_TORCH && s->kind != KIN_STEP_CHECK && s->kind != KIN_STEP_NEXT;
+}
+
+bool
+kin_step_only_computes(const kin_trace *t, const kin_step *s)
+{
+    if (s->flags & KIN_STEP_RAISES)
+        return kin_step_only_raises(s);
+    if (s->flags & (KIN_STEP_OPAQUE | KIN_STEP_EFFECT))
+        return false;
+    if (s->kind == KIN_STEP_CHECK) /* one on data ends a graph, and changes nothing */
+        return true;
+    if (s->flags & KIN_STEP_BREAK)
+        return false;
+    if (s->flags & (KIN_STEP_SUNK | KIN_STEP_PURE))
+        return true;
+    if (s->flags & KIN_STEP_MUTATES || s->kind == KIN_STEP_NEXT)
+        return kin_step_changes_own(t, s);
+    switch ((kin_step_kind)s->kind) {
+    case KIN_STEP_EPOCH: case KIN_STEP_RETURN: case KIN_STEP_SIZE: case KIN_STEP_LEN: case KIN_STEP_IS:
+        return true;
+    default:
+        return kin_step_only_asks(s) || (s->flags == 0 && kin_step_only_makes(s));
+    }
 }

@@ -442,6 +442,7 @@ rec_unwind(rec *r, PyObject *exc)
     }
     exc = O(r, r->pending);
     if (f->back == NULL || r->foreign) {
+        r->result->untouched = !r->stopped && f->back == NULL && !r->foreign && rec_leaves_no_mark(r, r->raises.at[r->info.at[r->pending].raised - 1].end.steps);
         rec_exception_escapes(r, r->info.at[r->pending].raised);
         return;
     }

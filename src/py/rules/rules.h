@@ -26,4 +26,7 @@ void rec_unwind(rec *r, PyObject *exc);                 /* the top frame is left
 bool rec_op_exception(rec *r);                          /* rule of the current instruction, if it is about exceptions */
 void rec_exception_escapes(rec *r, uint32_t raised);    /* ends the recording before the exception was raised */
 
+/* ---- untouched.c ---- */
+bool rec_leaves_no_mark(const rec *r, uint32_t kept);  /* what was recorded, of which so many steps stay */
+
 #endif
