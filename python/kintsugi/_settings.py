@@ -24,6 +24,7 @@ TABLE = {
         ("suppress_errors", ACTS, "kintsugi.config.suppress_errors"),
         ("verbose", ACTS, "kintsugi.config.verbose"),
         ("disable", ACTS, "kintsugi.config.disable"),
+        ("error_on_nested_fx_trace", ACTS, "False: torch.fx.symbolic_trace traces compiled functions as they are, instead of raising"),
         ("error_on_recompile", ACTS, "a recompile raises RecompileError"),
         ("fail_on_recompile_limit_hit", ACTS, "the limit raises FailOnRecompileLimitHit"),
         ("ignore_logging_functions", ACTS, "calls of these functions are dropped in compiled code"),

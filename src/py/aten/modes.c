@@ -83,3 +83,44 @@ kin_overrides_off(void)
 {
     return modes.disabled != NULL && modes.disabled() != 0;
 }
+
+/* -- torch.fx.symbolic_trace --------------------------------------------------------------------------------------------- */
+
+/* An attribute of a module that is imported already: borrowed; NULL, without an exception: there is none. */
+static PyObject *
+look_up(const char *module, const char *name)
+{
+    PyObject *found = PyDict_GetItemString(PyImport_GetModuleDict(), module);
+    return found != NULL && PyModule_Check(found) ? PyDict_GetItemString(PyModule_GetDict(found), name) : NULL;
+}
+
+bool
+kin_symbolic_active(void)
+{
+    return look_up("torch.fx._symbolic_trace", "_is_fx_tracing_flag") == Py_True;
+}
+
+bool
+kin_symbolic_given(PyObject *const *args, Py_ssize_t n)
+{
+    PyObject *proxy = look_up("torch.fx.proxy", "Proxy");
+    for (Py_ssize_t i = 0; proxy != NULL && PyType_Check(proxy) && i < n; i++)
+        if (PyType_IsSubtype(Py_TYPE(args[i]), (PyTypeObject *)proxy))
+            return true;
+    return false;
+}
+
+int
+kin_symbolic_refuse(void)
+{
+    PyObject *config = PyDict_GetItemString(PyImport_GetModuleDict(), "torch._dynamo.config");
+    PyObject *refuses = config == NULL ? NULL : PyObject_GetAttrString(config, "error_on_nested_fx_trace"); /* older versions of torch do not have it */
+    bool allowed = refuses == Py_False;
+    Py_XDECREF(refuses);
+    PyErr_Clear();
+    if (allowed)
+        return 0;
+    PyErr_SetString(PyExc_RuntimeError, "Detected that you are using FX to symbolically trace a dynamo-optimized function. This is not supported at the moment. "
+                                        "Trace the function itself, before it is compiled: with torch.compile(fn), torch.fx.symbolic_trace(fn).");
+    return -1;
+}

@@ -18,4 +18,11 @@ bool kin_foreign_modes(void);
 /* Are calls not handed to the classes of their operands (torch._C.DisableTorchFunctionSubclass)? */
 bool kin_overrides_off(void);
 
+/* Is a program traced symbolically in this process? make_fx, which traces tensors, counts too. */
+bool kin_symbolic_active(void);
+/* Is one of the arguments a torch.fx.Proxy? */
+bool kin_symbolic_given(PyObject *const *args, Py_ssize_t n);
+/* 0: the function is traced as it is; -1 with an exception: refused. */
+int kin_symbolic_refuse(void);
+
 #endif

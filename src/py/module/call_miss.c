@@ -588,6 +588,12 @@ call_run_unknown(call_state *c)
         call_unpin(c);
         return NULL;
     }
+    if (kin_symbolic_active() && kin_symbolic_given(c->args, PyVectorcall_NARGS(c->nargsf) + (c->kwnames == NULL ? 0 : PyTuple_GET_SIZE(c->kwnames)))) {
+        if (kin_symbolic_refuse() == 0)
+            return call_run_eager(c, KIN_EAGER_MODE);
+        call_unpin(c);
+        return NULL;
+    }
     PyObject *cause = NULL, *hook = c->self->state->options.miss_hook;
     kin_eager why = hook == NULL ? find_refusal(c) : KIN_EAGER_NO;
     if (why == KIN_EAGER_NO && c->shape->entries.len != 0)

@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <structmember.h>
 
+#include "py/aten/modes.h"
 #include "py/compat/imports.h"
 #include "py/module/dispatch.h"
 
@@ -199,6 +200,8 @@ static PyObject *
 get_attribute(PyObject *obj, PyObject *name)
 {
     kin_compiled *self = (kin_compiled *)obj;
+    if (PyUnicode_Check(name) && PyUnicode_CompareWithASCIIString(name, "__code__") == 0 && kin_symbolic_active() && kin_symbolic_refuse() < 0)
+        return NULL; /* torch.fx looks at the code of what it is to trace */
     PyObject *value = PyObject_GenericGetAttr(obj, name);
     if (value != NULL || self->fn == NULL || !PyErr_ExceptionMatches(PyExc_AttributeError))
         return value;
