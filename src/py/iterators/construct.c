@@ -345,6 +345,46 @@ type_call(rec *r, const rec_args *a)
     return construct(r, a, at.value);
 }
 
+/* Is it the __new__ that collections.namedtuple makes, which does nothing but make a tuple of the class? */
+static bool
+makes_named_tuple(PyObject *func)
+{
+    PyObject *globals = PyFunction_GET_GLOBALS(func), *names = ((PyCodeObject *)PyFunction_GET_CODE(func))->co_names;
+    PyObject *alloc = PyDict_GetItemString(globals, "_tuple_new"); /* borrowed */
+    return alloc != NULL && alloc == c_new(&PyTuple_Type) && PyTuple_GET_SIZE(names) == 1 && PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(names, 0), "_tuple_new") == 0;
+}
+
+kin_vid
+rec_named_tuple_new(rec *r, kin_vid cls)
+{
+    PyTypeObject *tp = (PyTypeObject *)O(r, cls);
+    attr_result at;
+    if (tp == NULL || !PyType_Check(tp) || Py_TYPE(tp) != &PyType_Type || static_base(tp) != &PyTuple_Type || !is_quiet_class(tp) ||
+        tp->tp_new == PyTuple_Type.tp_new || tp->tp_init != PyBaseObject_Type.tp_init || !rec_can_const(r, cls))
+        return 0;
+    rec_attr_find(r, rec_need_const(r, cls), REC_STR("__new__"), &at);
+    if (at.kind != ATTR_VALUE || !PyFunction_Check(O(r, at.value)) || !makes_named_tuple(O(r, at.value)) || !rec_can_inline(r, O(r, at.value)))
+        return 0;
+    need_constructors(r, tp);
+    return at.value;
+}
+
+kin_vid
+rec_plain_instance(rec *r, kin_vid cls, kin_vid *init)
+{
+    PyTypeObject *tp = (PyTypeObject *)O(r, cls);
+    if (tp == NULL || !PyType_Check(tp) || Py_TYPE(tp) != &PyType_Type || static_base(tp) != &PyBaseObject_Type || !is_quiet_class(tp) ||
+        tp->tp_new != PyBaseObject_Type.tp_new || !rec_can_const(r, cls))
+        return 0;
+    PyObject *found = _PyType_Lookup(tp, REC_STR("__init__"));
+    if (found == NULL || !PyFunction_Check(found) || !rec_can_inline(r, found))
+        return 0;
+    kin_vid known = rec_need_const(r, cls);
+    need_constructors(r, tp);
+    *init = rec_found(r, tp, REC_STR("__init__"), found);
+    return new_instance(r, known, c_new(&PyBaseObject_Type), NULL, 0);
+}
+
 /* A class is called: by its metaclass, where that has a __call__ in Python. */
 bool
 rec_call_class(rec *r, const rec_args *a)

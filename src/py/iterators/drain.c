@@ -86,7 +86,7 @@ put_counted(rec *r, rec_consumer *c)
 
 static const consumer_row counted_row = {"counted", TAKE_ALL, finish_counted, NULL, put_counted};
 
-/* deque.extend of a deque made here: it has all items when the instruction is over. */
+/* deque.extend: a deque has all items when the instruction is over. Of one made here they are noted. */
 static bool
 is_own_deque(rec *r, kin_vid deque)
 {
@@ -97,20 +97,30 @@ is_own_deque(rec *r, kin_vid deque)
 static bool
 finish_extended(rec *r, rec_consumer *c)
 {
-    return is_own_deque(r, c->args[0]) && rec_model_value(r, &c->call, rec_const(r, Py_None));
+    return (VIRTUAL(r, c->args[0]) == NULL || is_own_deque(r, c->args[0])) && rec_model_value(r, &c->call, rec_const(r, Py_None));
 }
 
 static void
 put_extended(rec *r, rec_consumer *c)
 {
     const kin_vid call[3] = {c->call.callee, c->args[0], rec_build_tuple(r, c->items, c->n, NULL)};
-    r->keep_inside = true;
+    bool own = VIRTUAL(r, c->args[0]) != NULL;
+    r->keep_inside = own;
     uint32_t s = rec_step(r, KIN_STEP_CALL, KIN_STEP_EFFECT, call, 3);
     r->keep_inside = false;
     r->t->steps.at[s].snap = 0; /* the instruction is over */
-    for (uint32_t i = 0; i < c->n; i++)
+    if (!own)
+        rec_forget_contents(r);
+    for (uint32_t i = 0; own && i < c->n; i++)
         if (!rec_virtual_push(VIRTUAL(r, c->args[0]), c->items[i]))
             r->status = KIN_NOMEM;
+}
+
+/* An older deque, which others may reach: nothing that its items come from may look at it under any name. */
+static bool
+is_older_deque(rec *r, kin_vid deque)
+{
+    return VIRTUAL(r, deque) == NULL && O(r, deque) != NULL && kin_heap_type_is(Py_TYPE(O(r, deque)), "collections.deque");
 }
 
 static const consumer_row extended_row = {"extended", TAKE_ALL, finish_extended, NULL, put_extended};
@@ -234,7 +244,7 @@ drain_one_by_one(rec *r, const rec_args *a, const drain_row *row)
     kin_vid func, self;
     if (gen == NULL && !rec_is_asked(r, a->args[row->argument]))
         return false;
-    if (row->row == &extended_row && (a->npos != 2 || a->nkw != 0 || r->region != NULL || !is_own_deque(r, a->args[0])))
+    if (row->row == &extended_row && (a->npos != 2 || a->nkw != 0 || r->region != NULL || !(is_own_deque(r, a->args[0]) || is_older_deque(r, a->args[0]))))
         return false;
     if (rec_is_reduce(O(r, a->callee)) && rec_find_callback(r, a->args[0], &func, &self))
         return fold_generator(r, a, gen);
@@ -245,8 +255,11 @@ drain_one_by_one(rec *r, const rec_args *a, const drain_row *row)
     c->source = a->args[row->argument];
     c->drained = row->argument;
     rec_consume_as(r, c, a);
-    if (row->row == &extended_row)
+    if (row->row == &extended_row) {
+        if (VIRTUAL(r, a->args[0]) == NULL)
+            rec_need_type(r, a->args[0]);
         rec_region_changes(r, a->args[0]);
+    }
     begin_asking(r, c);
     return true;
 }

@@ -10,6 +10,10 @@ bool rec_consume_callbacks(rec *r, const rec_args *a);
 
 /* ---- construct.c ---- */
 bool rec_call_class(rec *r, const rec_args *a);
+/* The __new__ of a class of named tuples, which is all that runs when it is called; 0: it is no such class. */
+kin_vid rec_named_tuple_new(rec *r, kin_vid cls);
+/* A new instance of a class that object allocates, and the __init__ in Python that it is given to; 0: the class is no such one. */
+kin_vid rec_plain_instance(rec *r, kin_vid cls, kin_vid *init);
 bool rec_call_constructor(rec *r, const rec_args *a);
 
 /* ---- consume.c ---- */

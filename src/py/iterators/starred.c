@@ -55,14 +55,16 @@ rec_hand_over(rec *r, const rec_consumer *c, const kin_vid *items, uint32_t n, i
     return true;
 }
 
-/* The function that a call goes on to, with the object it is bound to; 0: not a Python function. */
+/* The function that a call goes on to, with the object it is bound to; 0: not a Python function. A class of named tuples does nothing behind its __new__. */
 static kin_vid
 called_function(rec *r, kin_vid callee, kin_vid *self)
 {
     rec_virtual *f = VIRTUAL(r, callee);
     bool method = f != NULL && f->kind == VIRTUAL_METHOD;
-    kin_vid func = method ? f->items[0] : callee;
-    *self = method ? f->items[1] : 0;
+    kin_vid func = method ? f->items[0] : callee, made = f == NULL ? rec_named_tuple_new(r, callee) : 0;
+    *self = method ? f->items[1] : made != 0 ? rec_as_const(r, callee) : 0;
+    if (made != 0)
+        return made;
     return O(r, func) != NULL && PyFunction_Check(O(r, func)) && rec_can_inline(r, O(r, func)) ? func : 0;
 }
 
@@ -70,8 +72,10 @@ called_function(rec *r, kin_vid callee, kin_vid *self)
 void
 rec_go_on_to_call(rec *r, rec_consumer *c, const kin_vid *items, uint32_t count)
 {
-    kin_vid all[256], self, func = r->refused ? 0 : called_function(r, c->call.callee, &self);
+    kin_vid all[256], self = 0, made = 0, func = r->refused ? 0 : called_function(r, c->call.callee, &self);
     uint32_t n = 0;
+    if (func == 0 && !r->refused && count + c->call.nkw <= 200 && VIRTUAL(r, c->call.callee) == NULL)
+        self = made = rec_plain_instance(r, c->call.callee, &func);
     if (func == 0 || count + c->call.nkw > 200)
         return; /* it comes to call_c, or is refused */
     if (self != 0)
@@ -91,7 +95,7 @@ rec_go_on_to_call(rec *r, rec_consumer *c, const kin_vid *items, uint32_t count)
         rec_lazy_used_up(r, lazy);
     if (!rec_end_consumer(r))
         return;
-    if (!rec_inline(r, &call, NULL, 0, KIN_RESUME_PUSH, 0)) {
+    if (!rec_inline(r, &call, NULL, 0, made != 0 ? KIN_RESUME_INIT : KIN_RESUME_PUSH, made)) {
         r->failed = true; /* bound a moment ago, and the items cannot be put back */
         rec_stop(r, "unsupported arguments of a call");
     }

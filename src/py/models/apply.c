@@ -222,18 +222,24 @@ call_method(rec *r, const rec_args *a, const rec_virtual *f)
     return true;
 }
 
-/* attrgetter("T")(tensor); false: the name has dots. */
+/* attrgetter("T")(tensor), attrgetter("a.b")(obj): the last attribute as the instruction finds it, which may run a property of the program. False: an
+ * attribute before it is not known. */
 static bool
-load_attribute(rec *r, const rec_args *a, PyObject *name)
+load_attribute(rec *r, const rec_args *a, PyObject *names)
 {
-    const kin_vid tensor = a->args[0];
-    if (PyUnicode_FindChar(name, '.', 0, PyUnicode_GET_LENGTH(name), 1) != -1)
+    Py_ssize_t n = PyUnicode_GET_LENGTH(names), dot = PyUnicode_FindChar(names, '.', 0, n, -1);
+    PyObject *before = dot > 0 ? PyUnicode_Substring(names, 0, dot) : NULL, *name = PyUnicode_Substring(names, dot + 1, n);
+    kin_vid obj = before != NULL ? dotted(r, a->args[0], before) : dot > 0 ? 0 : a->args[0];
+    Py_XDECREF(before);
+    if (name == NULL || obj == 0 || O(r, obj) == NULL) {
+        Py_XDECREF(name);
+        PyErr_Clear();
         return false;
-    Py_INCREF(name);
+    }
     PyUnicode_InternInPlace(&name);
     PyObject *kept = O(r, rec_const(r, name));
     Py_DECREF(name);
-    as_operands(r, &tensor, 1, a->ndrop);
+    as_operands(r, &obj, 1, a->ndrop);
     rec_op_load_attr(r, kept, false);
     return true;
 }
@@ -256,7 +262,10 @@ rec_call_getter(rec *r, const rec_args *a)
     }
     if (kind == GETS_ATTRIBUTE && f->n == 1 && rec_is_tensor_value(r, a->args[0]) && load_attribute(r, a, O(r, rec_as_const(r, f->items[0]))))
         return true;
+    uint32_t start = r->t->steps.len;
     kin_vid value = apply_getter(r, f, kind, a->args, a->npos);
+    if (value == 0 && kind == GETS_ATTRIBUTE && f->n == 1 && r->t->steps.len == start)
+        return load_attribute(r, a, O(r, rec_as_const(r, f->items[0])));
     if (value == 0)
         return false;
     if (f->n == 1 && O(r, value) == NULL && r->t->vals.at[value].kind == KIN_VAL_STEP) { /* what a step gives, which is there when the call has ended */

@@ -118,9 +118,10 @@ store_attr(rec *r, kin_vid obj, PyObject *name, kin_vid value, int ndrop, kin_re
     rec_place place;
     bool followed = plain && f == NULL && rec_attr_place(r, obj, name, _PyType_Lookup(tp, name), &place) && rec_begin_write(r, &place);
     unsigned flags = virtual ? KIN_STEP_MUTATES : plain || tensor ? KIN_STEP_EFFECT : KIN_STEP_OPAQUE | KIN_STEP_EFFECT;
+    r->may_wait = !delete;
     uint32_t s = rec_step(r, delete ? KIN_STEP_DELATTR : KIN_STEP_SETATTR, flags, args, delete ? 1 : 2);
-    kin_ref ref = rec_ref(r, name);
-    r->t->steps.at[s].ref = ref;
+    r->may_wait = false;
+    rec_name_store(r, s, name);
     if (virtual && !delete && !(f->escaped && !f->known))
         store_on_virtual(r, obj, name, value);
     if (virtual && delete)

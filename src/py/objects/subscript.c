@@ -379,7 +379,9 @@ rec_op_store_subscr(rec *r, bool delete)
     unsigned flags = virtual && !PySlice_Check(k) ? KIN_STEP_MUTATES /* a slice looks at what it is given */ : plain ? KIN_STEP_EFFECT : KIN_STEP_OPAQUE | KIN_STEP_EFFECT;
     rec_place place;
     bool followed = plain && f == NULL && item_place(r, container, key, delete, &place) && rec_begin_write(r, &place);
+    r->may_wait = !delete;
     rec_step(r, kind, flags, args, (uint32_t)n);
+    r->may_wait = false;
     if (virtual) {
         update_virtual(r, f, key, value, delete);
         rec_changed(r, container);

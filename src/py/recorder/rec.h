@@ -251,6 +251,7 @@ typedef struct rec {
     bool foreign;            /* unexpected Python code ran below the current instruction */
     uint32_t store_effects;  /* effects of the next store, as verified by the check before it (overlay.c) */
     bool only_asks;          /* the step being written reads its operands, runs no code and changes nothing */
+    bool may_wait;           /* the store being written may be put off to the end of a region */
     bool keep_inside;        /* the operands of the step being written do not escape */
     bool epoch_ended;          /* heap knowledge ended: the next fact or path begins a new epoch */
     bool ambient;            /* the recording itself has changed ambient state */
@@ -490,6 +491,7 @@ bool rec_region_step(rec *r, kin_step_kind kind, unsigned *flags, const kin_vid 
 uint32_t rec_region_snap(rec *r);
 void rec_region_acts(rec *r);                         /* it has an effect now */
 void rec_region_changes(rec *r, kin_vid vid);         /* its instruction will have changed that: nothing in it may look at it */
+void rec_name_store(rec *r, uint32_t step, PyObject *name); /* of a store whose step was written, or put off */
 void rec_region_truncate(rec *r, uint32_t len);       /* steps from there on are dropped */
 bool rec_region_has_acted(const rec *r);              /* nothing in it can leave any more */
 int rec_region_added(rec *r, kin_vid set, kin_vid item); /* by the region, to be put down at its end? -1: not known */

@@ -7,7 +7,8 @@
  *     were made in the region, and torch calls that leave random state and version counters alone (this is measured);
  *   - its changes to older iterators and generators, and to sets, lists and cells that the recording has made and only these can
  *     reach, are written at its end (NEXT, ITERATOR_AT, SET_ADD, LIST_APPEND, CELL_SET, GENERATOR_STATE);
- *   - after an effect (a store, torch's settings: what a context manager does before its yield), nothing in it can leave.
+ *   - so are plain stores of tensors, numbers, strings and the like into older objects; nothing but torch calls may look at anything in between;
+ *   - after an effect (another store, torch's settings: what a context manager does before its yield), nothing in it can leave.
  *
  * Anything else in a region (an effect, opaque code, the end of an epoch, an exception, an opcode without a rule)
  * makes it fail: the trace is cut back to where the region began, the instruction becomes an opaque step, and the
@@ -28,10 +29,14 @@ typedef struct {
     long version;
 } saved_version;
 
-/* An item for an older set or list that only the generators of the region can reach, or the state of an older iterator. */
+/* An item for an older set or list that only the generators of the region can reach, the state of an older iterator, or a plain store. */
 typedef struct {
     kin_step_kind kind;
-    kin_vid args[2];
+    uint32_t n;
+    kin_vid args[3];
+    bool plain;                  /* a store into an object that others can reach ... */
+    kin_ref ref;                 /* ... under this name, if it is not a key */
+    uint32_t effects;
     uint32_t steps, offset;      /* when that was: how many steps there were, and the instruction */
     const rec_frame *frame;
 } put_off;
@@ -53,8 +58,10 @@ typedef struct rec_region {
     KIN_VEC(kin_vid) used_up;      /* older map and filter objects that are at their end */
     KIN_VEC(put_off) added;
     KIN_VEC(saved_cell) cells;
+    KIN_VEC(rec_virtual *) filled; /* older objects and dicts of the recording that were stored to */
     kin_vid changing;              /* what the instruction itself will have changed; 0: nothing */
     bool asked_added;              /* the next step takes them into account */
+    bool stores;                   /* one of `added`, or `changing`, concerns an object that others can reach */
     bool acted;                    /* it has an effect: what follows cannot leave */
     KIN_VEC(saved_version) versions;
     PyObject *random;              /* state before the first torch call */
@@ -73,6 +80,7 @@ rec_region_free(rec_region *g)
     kin_vec_deinit(&g->used_up);
     kin_vec_deinit(&g->added);
     kin_vec_deinit(&g->cells);
+    kin_vec_deinit(&g->filled);
     Py_XDECREF(g->random);
     free(g->infos);
     free(g->virtual);
@@ -175,6 +183,8 @@ restore_virtual(rec *r, rec_region *g)
         r->info.at[i].meta_epoch = 0;
     for (uint32_t i = g->cells.len; i > 0; i--)
         g->cells.at[i - 1].cell->items[0] = g->cells.at[i - 1].content;
+    for (uint32_t i = 0; i < g->filled.len; i++)
+        g->filled.at[i]->known = false;
 }
 
 /* Every generator that the region touched continues unwatched. */
@@ -418,13 +428,45 @@ is_put_off(rec *r, kin_step_kind kind, unsigned flags, const kin_vid *args, uint
     }
     bool adds = kind == KIN_STEP_SET_ADD || kind == KIN_STEP_LIST_APPEND || kind == KIN_STEP_LIST_EXTEND || kind == KIN_STEP_ITERATOR_AT;
     bool stores = kind == KIN_STEP_CELL_SET && f != NULL && f->kind == VIRTUAL_CELL && f->known && f->n == 1;
-    if (!(adds || stores) || n != 2 || f == NULL || f->escaped)
+    bool fills = r->may_wait && f != NULL && f->known && ((kind == KIN_STEP_SETATTR && f->kind == VIRTUAL_OBJECT && n == 2) || (kind == KIN_STEP_SET_SUBSCR && f->kind == VIRTUAL_DICT && n == 3));
+    if (f == NULL || f->escaped || !(fills || ((adds || stores) && n == 2)))
         return false;
-    put_off change = {kind, {args[0], args[1]}, r->t->steps.len, r->top->offset, r->top};
+    if (fills && kin_vec_push(&g->filled, f) != KIN_OK)
+        r->status = KIN_NOMEM;
+    put_off change = {kind, n, {args[0], args[1], n > 2 ? args[2] : 0}, false, 0, 0, r->t->steps.len, r->top->offset, r->top};
     saved_cell before = {f, stores ? f->items[0] : 0};
     if ((stores && kin_vec_push(&g->cells, before) != KIN_OK) || kin_vec_push(&g->added, change) != KIN_OK)
         r->status = KIN_NOMEM;
     return true;
+}
+
+/* A store that changes one word, to which nothing can react, of something that nothing follows the death of. */
+static bool
+puts_off_store(rec *r, kin_step_kind kind, unsigned flags, const kin_vid *args, uint32_t n)
+{
+    bool named = kind == KIN_STEP_SETATTR || kind == KIN_STEP_GLOBAL_SET || kind == KIN_STEP_CELL_SET, item = kind == KIN_STEP_SET_SUBSCR;
+    uint32_t at = item ? 2 : 1;
+    if (!r->may_wait || !(flags & KIN_STEP_EFFECT) || !(r->store_effects & KIN_FITS) || !(named || item) || n != at + 1 || args[at] == 0)
+        return false;
+    PyObject *value = O(r, args[at]);
+    if (value == NULL || !(kin_is_exact_immutable(value) || kin_is_plain_tensor(value)) || r->region->acted)
+        return false;
+    put_off change = {kind, n, {args[0], args[1], item ? args[2] : 0}, true, 0, r->store_effects, r->t->steps.len, r->top->offset, r->top};
+    r->store_effects = 0;
+    r->region->stores = true;
+    if (kin_vec_push(&r->region->added, change) != KIN_OK)
+        r->status = KIN_NOMEM;
+    return true;
+}
+
+void
+rec_name_store(rec *r, uint32_t step, PyObject *name)
+{
+    kin_ref ref = rec_ref(r, name);
+    if (step == 0 && r->region != NULL && r->region->added.len > 0)
+        r->region->added.at[r->region->added.len - 1].ref = ref;
+    else
+        r->t->steps.at[step].ref = ref;
 }
 
 /* Steps from `len` on are dropped. What the same instruction has put off cannot be taken back alone. */
@@ -439,7 +481,7 @@ rec_region_truncate(rec *r, uint32_t len)
     }
 }
 
-/* A later store into the same cell: only the last one counts. */
+/* A later store into the same cell: only the last one counts. Stores under names and keys all do, because the first one may decide about their order. */
 static bool
 is_overwritten(const rec_region *g, uint32_t i)
 {
@@ -449,11 +491,31 @@ is_overwritten(const rec_region *g, uint32_t i)
     return false;
 }
 
+static void
+write_put_off(rec *r, const put_off *change, bool first)
+{
+    r->store_effects = change->effects;
+    uint32_t s = rec_step(r, change->kind, change->plain ? KIN_STEP_EFFECT : KIN_STEP_MUTATES, change->args, change->n);
+    if (change->ref != 0)
+        r->t->steps.at[s].ref = change->ref;
+    if (!first) /* part of the instruction is done: it cannot be done again */
+        r->t->steps.at[s].snap = 0;
+}
+
 /* An effect that runs no Python code. */
 static bool
 is_plain_effect(unsigned flags)
 {
     return flags & KIN_STEP_EFFECT && !(flags & (KIN_STEP_OPAQUE | KIN_STEP_RAISES | KIN_STEP_MUTATES));
+}
+
+static bool
+only_atoms(rec *r, const kin_vid *args, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (args[i] != 0 && (O(r, args[i]) == NULL || !(kin_is_exact_immutable(O(r, args[i])) || kin_is_tensor(O(r, args[i])))))
+            return false;
+    return true;
 }
 
 /* Is the step one that the region may have? Refuses the region if not. False: the step is put off to the end. */
@@ -464,7 +526,7 @@ rec_region_step(rec *r, kin_step_kind kind, unsigned *flags, const kin_vid *args
     if (g->committing)
         return true;
     bool acts = is_plain_effect(*flags), ok = acts || !(*flags & (KIN_STEP_OPAQUE | KIN_STEP_EFFECT | KIN_STEP_RAISES));
-    if (ok && is_put_off(r, kind, *flags, args, n))
+    if (ok && (is_put_off(r, kind, *flags, args, n) || puts_off_store(r, kind, *flags, args, n)))
         return false;
     if (*flags & KIN_STEP_MUTATES)
         ok = ok && n > 0 && args[0] >= g->nvals;
@@ -475,6 +537,8 @@ rec_region_step(rec *r, kin_step_kind kind, unsigned *flags, const kin_vid *args
     else if (!(*flags & KIN_STEP_PURE))
         ok = ok && (is_question(kind) || r->only_asks || (kind == KIN_STEP_CALL && O(r, args[0]) != NULL && rec_is_cache(O(r, args[0]))));
     bool looks = !(*flags & (KIN_STEP_PURE | KIN_STEP_MUTATES)) && kind != KIN_STEP_CHECK && !g->asked_added;
+    if (looks && g->stores && !(*flags & KIN_STEP_TORCH) && !only_atoms(r, args, n))
+        ok = false;
     if (!ok || touches_unwritten(r, kind, args, n) || (looks && (g->added.len > 0 || g->changing != 0) && reaches_unwritten(r, args, n, 0)))
         rec_refuse(r);
     if (!(*flags & (KIN_STEP_PURE | KIN_STEP_MUTATES)))
@@ -487,6 +551,7 @@ void
 rec_region_changes(rec *r, kin_vid vid)
 {
     r->region->changing = vid;
+    r->region->stores = r->region->stores || VIRTUAL(r, vid) == NULL;
 }
 
 void
@@ -518,9 +583,7 @@ rec_region_commit(rec *r)
     for (uint32_t i = 0; i < g->added.len; i++) {
         if (is_overwritten(g, i))
             continue;
-        uint32_t s = rec_step(r, g->added.at[i].kind, KIN_STEP_MUTATES, g->added.at[i].args, 2);
-        if (i > 0 || g->moved.len > 0 || g->used_up.len > 0 || g->acted) /* part of the instruction is done: it cannot be done again */
-            r->t->steps.at[s].snap = 0;
+        write_put_off(r, &g->added.at[i], i == 0 && g->moved.len == 0 && g->used_up.len == 0 && !g->acted);
     }
     for (rec_gen *gen = r->gens; gen != NULL; gen = gen->next)
         if (gen->dirty)

@@ -119,9 +119,10 @@ op_store_global(rec *r, bool delete)
     kin_vid args[2] = {rec_frame_globals(r), delete ? 0 : rec_peek(r, 0)};
     rec_place place = {.kind = KIN_PLACE_ITEM, .base = args[0], .key = name};
     bool followed = PyDict_CheckExact(O(r, args[0])) && rec_begin_write(r, &place);
+    r->may_wait = !delete;
     uint32_t s = rec_step(r, KIN_STEP_GLOBAL_SET, KIN_STEP_EFFECT, args, 2);
-    kin_ref ref = rec_ref(r, name);
-    r->t->steps.at[s].ref = ref;
+    r->may_wait = false;
+    rec_name_store(r, s, name);
     if (followed)
         rec_end_write(r, &place, args[1]);
     else
@@ -166,7 +167,9 @@ op_store_cell(rec *r, bool delete)
     rec_virtual *virtual = VIRTUAL(r, args[0]);
     rec_place place = {.kind = KIN_PLACE_CELL, .base = args[0]};
     bool followed = virtual == NULL && rec_begin_write(r, &place);
+    r->may_wait = !delete;
     rec_step(r, KIN_STEP_CELL_SET, virtual ? KIN_STEP_MUTATES : KIN_STEP_EFFECT, args, 2);
+    r->may_wait = false;
     if (virtual != NULL) {
         virtual->items[0] = args[1];
         virtual->known = virtual->known || !virtual->escaped;

@@ -4,6 +4,7 @@ import collections
 import dataclasses
 import enum
 import functools
+import operator
 
 import torch
 
@@ -544,3 +545,45 @@ def named_result_of_too_few(x):
 @case()
 def reduce_of_one(x):
     return functools.reduce(lambda a, b: a * b, [x]) + 1, functools.reduce(lambda a, b: a * b, [], x) * 2
+
+
+class Measured:
+    def __init__(self, value, *rest, scale=1):
+        if rest:
+            raise ValueError(len(rest))
+        self.value, self.scale = value * 2, scale
+
+    @property
+    def scaled(self):
+        return self.value * self.scale
+
+    @property
+    def itself(self):
+        return self
+
+
+Pair = collections.namedtuple("Pair", "first second", defaults=[7])
+
+
+@case()
+def classes_called_with_starred_maps(x):
+    pair = Pair(*map(lambda t: t + 1, [x, x * 2]))
+    short = Pair(*(t * 3 for t in [x]))
+    made = Measured(*map(lambda t: t - 1, [x]), scale=3)
+    return pair, short.second, made.scaled, [Pair(*map(lambda t, i=i: t * i, [x, i])) for i in range(2)]
+
+
+@case()
+def starred_map_and_an_init_that_raises(x):
+    try:
+        return Measured(*map(lambda t: t + 1, [x, x]))
+    except ValueError as error:
+        return str(error), x + 1
+
+
+@case()
+def attrgetter_finds_properties(x):
+    made = Measured(x, scale=2)
+    made.inner = Measured(x + 1)
+    get = operator.attrgetter("inner.scaled")
+    return operator.attrgetter("scaled")(made) + get(made), operator.attrgetter("scale")(made)

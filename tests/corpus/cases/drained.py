@@ -188,3 +188,30 @@ def from_keys_of_a_generator(x):
     d = dict.fromkeys((c for c in "abca"), x * SCALE)
     e = dict.fromkeys((n for n in noisy(1, 2)), SCALE)
     return d, d["b"] + 1, e, LOG, collections.OrderedDict.fromkeys(k for k in (1, True)), Table.fromkeys((c for c in "ab"), 1)
+
+
+class Held:
+    def __init__(self):
+        self.queue, self.count = collections.deque(maxlen=6), 0
+
+    @property
+    def last(self):
+        return self.queue[-1]
+
+
+HELD = Held()
+
+
+@case(mutate=glob(3, SCALE=3.0), replays=0)
+def extends_an_older_deque(x):
+    HELD.queue.extend(rows(x))
+    HELD.queue.extendleft(x - i for i in range(2))
+    HELD.queue += (x + i for i in range(2))
+    return HELD.queue[0] * HELD.queue[-1], len(HELD.queue), operator.attrgetter("last")(HELD)
+
+
+@case(replays=0)
+def extends_a_deque_by_what_looks_at_it(x):
+    HELD.queue.clear()
+    HELD.queue.extend(x * len(HELD.queue) for _ in range(3))
+    return list(HELD.queue)

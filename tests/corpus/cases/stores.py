@@ -601,3 +601,99 @@ def removes_after_appending(x, rows):
     rows.append(x)
     rows.insert(0, x * 2)
     return rows[-1] + rows[0], len(rows)
+
+
+# -- stores by functions that C functions call: they happen when the C function is through
+
+
+@case(args=pair(False), again=2)
+def mapped_function_counts(x, a, b):
+    def work(t):
+        a.n += 1
+        b.n *= 2
+        return t * a.n + b.n
+
+    out = list(map(work, [x, x + 1, x]))
+    return out, a.n, b.n, list(vars(a))
+
+
+@case(args=lambda i, s: (T(i, 3), Box(float(i))), again=1)
+def mapped_function_adds_attributes(x, box):
+    def work(t):
+        box.z = t
+        box.y = 2
+        box.z = t * 2
+        return t + box.z
+
+    return tuple(map(work, [x, x + 1])), list(vars(box)), box.z
+
+
+@case(args=lambda i, s: (T(i, 3), dict(TABLE)), again=1)
+def mapped_function_stores_items(x, table):
+    def work(t):
+        table["a"] += 1
+        table["new"] = t.shape[0]
+        return t * table["a"]
+
+    return list(map(work, [x, x])), list(table.items())
+
+
+@case(args=lambda i, s: (T(i, 3),), again=1)
+def mapped_function_writes_globals(x):
+    global LEVEL
+
+    def work(t):
+        global LEVEL
+        LEVEL += 1
+        return t * LEVEL
+
+    before = LEVEL
+    out = sum(map(work, [x, x, x]))
+    after, LEVEL = LEVEL, 1
+    return out, before, after
+
+
+@case(args=lambda i, s: (T(i, 3), Box(float(i))), raises=(4, 5), again=2, replays=0)
+def mapped_function_raises_after_a_store(x, box):
+    def work(t):
+        box.n += 1
+        LOG.append(box.n)
+        if box.n > 5:
+            raise ValueError(box.n)
+        return t * 2
+
+    try:
+        return list(map(work, [x, x])), box.n
+    finally:
+        LOG.append(box.n)
+
+
+@case(args=lambda i, s: (T(i, 3), Box(Loud())), again=1, replays=0)
+def mapped_function_replaces_what_is_heard(x, box):
+    def work(t):
+        box.n = 1
+        return t * LEVEL
+
+    return list(map(work, [x, x])), LEVEL
+
+
+@case(args=lambda i, s: (T(i, 3), Box(float(i))), again=1, replays=0)
+def mapped_function_is_looked_at(x, box):
+    def work(t):
+        box.n += 1
+        return t * vars(box)["n"] + len(vars(box))
+
+    return list(map(work, [x, x])), repr(sorted(vars(box).items(), key=str))
+
+
+@case(args=lambda i, s: (T(i, 3),))
+def mapped_function_changes_what_is_made_here(x):
+    box, table = Box(2.0), {"a": 1}
+
+    def work(t):
+        box.n += 1
+        table["a"] += 2
+        table["b"] = t
+        return t * box.n + table["a"]
+
+    return [list(map(work, [x, x + 1])), box.n, table]
