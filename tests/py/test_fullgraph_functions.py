@@ -116,8 +116,13 @@ def cond_and_a_nonlocal(held, x):
     return inner() + inner() * n
 
 
+def makes_dicts_of_pairs(held, x):
+    made = [dict([("a", x), ("b", 1)]), collections.OrderedDict((("a", x), ("b", 2))), collections.defaultdict(list, [("a", x), ("b", 3)])]
+    return sum(d["a"] * d["b"] for d in made), [list(d) for d in made]
+
+
 PROGRAMS = [stores_attributes, stores_by_a_method, stores_items, stores_a_global, stores_in_what_is_made_here, extends_an_older_deque, makes_named_tuples,
-            makes_objects, gets_a_property, assigns_a_slice, cond_and_a_nonlocal]
+            makes_objects, gets_a_property, assigns_a_slice, cond_and_a_nonlocal, makes_dicts_of_pairs]
 
 
 def run(fn):

@@ -124,7 +124,9 @@ take_pair(rec *r, kin_vid pair, kin_vid *to)
 {
     kin_vid *items = NULL;
     uint32_t n;
-    bool ok = VIRTUAL(r, pair) != NULL && rec_items_of(r, pair, &items, &n) && n == 2;
+    PyObject *obj = O(r, pair);
+    bool known = VIRTUAL(r, pair) != NULL || (obj != NULL && (PyTuple_CheckExact(obj) || PyList_CheckExact(obj)));
+    bool ok = known && rec_items_of(r, pair, &items, &n) && n == 2;
     if (ok)
         memcpy(to, items, 2 * sizeof *to);
     free(items);

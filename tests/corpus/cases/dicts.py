@@ -265,3 +265,13 @@ def leaves_in_missing(x):
 @case(mutate=do(3, lambda s: setattr(Fallback, "__missing__", lambda self, key: 7.0)))
 def missing_is_replaced(x):
     return x * Fallback()["limit"]
+
+
+@case(args=lambda i, s: (T(i, 3), [("p", i), ["q", T(i, 3)]]), again=2)
+def dicts_of_pairs_some_of_which_are_constant(x, pairs):
+    plain, ordered = dict([("a", x), ("b", 1)]), collections.OrderedDict((("a", 1), ("b", x), ("a", 2)), c=3)
+    default = collections.defaultdict(list, [("a", x), ("b", 1)])
+    default["c"].append(2)
+    older = dict(pairs)
+    plain.update(pairs)
+    return plain, ordered, default, older["q"] * 2, older, list(ordered.items())
