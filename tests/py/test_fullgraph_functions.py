@@ -78,6 +78,16 @@ def stores_in_what_is_made_here(held, x):
     return list(map(work, [x, x])), made.count, table
 
 
+def appends_to_an_older_list(held, x):
+    rows = held.table.setdefault("rows", [])
+
+    def work(t):
+        rows.append(t.shape[0])
+        return t * 2
+
+    return sum(map(work, [x, x])), len(rows)
+
+
 def extends_an_older_deque(held, x):
     held.queue.extend(x + i for i in range(3))
     held.queue.extendleft(map(lambda i: x * i, range(2)))
@@ -121,8 +131,8 @@ def makes_dicts_of_pairs(held, x):
     return sum(d["a"] * d["b"] for d in made), [list(d) for d in made]
 
 
-PROGRAMS = [stores_attributes, stores_by_a_method, stores_items, stores_a_global, stores_in_what_is_made_here, extends_an_older_deque, makes_named_tuples,
-            makes_objects, gets_a_property, assigns_a_slice, cond_and_a_nonlocal, makes_dicts_of_pairs]
+PROGRAMS = [appends_to_an_older_list, stores_attributes, stores_by_a_method, stores_items, stores_a_global, stores_in_what_is_made_here, extends_an_older_deque,
+            makes_named_tuples, makes_objects, gets_a_property, assigns_a_slice, cond_and_a_nonlocal, makes_dicts_of_pairs]
 
 
 def run(fn):

@@ -491,6 +491,7 @@ bool rec_region_step(rec *r, kin_step_kind kind, unsigned *flags, const kin_vid 
 uint32_t rec_region_snap(rec *r);
 void rec_region_acts(rec *r);                         /* it has an effect now */
 void rec_region_changes(rec *r, kin_vid vid);         /* its instruction will have changed that: nothing in it may look at it */
+bool rec_put_off_append(rec *r, const rec_args *a);         /* list.append of an older list, to the end of the region; false: there is none, or it may not wait */
 void rec_name_store(rec *r, uint32_t step, PyObject *name); /* of a store whose step was written, or put off */
 void rec_region_truncate(rec *r, uint32_t len);       /* steps from there on are dropped */
 bool rec_region_has_acted(const rec *r);              /* nothing in it can leave any more */

@@ -7,7 +7,7 @@
  *     were made in the region, and torch calls that leave random state and version counters alone (this is measured);
  *   - its changes to older iterators and generators, and to sets, lists and cells that the recording has made and only these can
  *     reach, are written at its end (NEXT, ITERATOR_AT, SET_ADD, LIST_APPEND, CELL_SET, GENERATOR_STATE);
- *   - so are plain stores of tensors, numbers, strings and the like into older objects; nothing but torch calls may look at anything in between;
+ *   - so are plain stores of tensors, numbers, strings and the like into older objects, and what is appended to older lists; nothing but torch calls may look at anything in between;
  *   - after an effect (another store, torch's settings: what a context manager does before its yield), nothing in it can leave.
  *
  * Anything else in a region (an effect, opaque code, the end of an epoch, an exception, an opcode without a rule)
@@ -33,7 +33,7 @@ typedef struct {
 typedef struct {
     kin_step_kind kind;
     uint32_t n;
-    kin_vid args[3];
+    kin_vid args[3], target;     /* target: what is changed */
     bool plain;                  /* a store into an object that others can reach ... */
     kin_ref ref;                 /* ... under this name, if it is not a key */
     uint32_t effects;
@@ -259,7 +259,7 @@ touches_unwritten(rec *r, kin_step_kind kind, const kin_vid *args, uint32_t n)
             if (args[i] == r->region->used_up.at[k])
                 return true;
         for (uint32_t k = 0; added && k < r->region->added.len; k++)
-            if (args[i] == r->region->added.at[k].args[0])
+            if (args[i] == r->region->added.at[k].target)
                 return true;
         for (rec_gen *gen = r->gens; gen != NULL; gen = gen->next)
             if (gen->dirty && gen->vid == args[i])
@@ -277,7 +277,7 @@ reaches_unwritten(rec *r, const kin_vid *args, uint32_t n, int depth)
         if (args[i] != 0 && args[i] == r->region->changing)
             return true;
         for (uint32_t k = 0; k < r->region->added.len; k++)
-            if (args[i] == r->region->added.at[k].args[0])
+            if (args[i] == r->region->added.at[k].target)
                 return true;
         if (f != NULL && depth < 8 && reaches_unwritten(r, f->items, f->n, depth + 1))
             return true;
@@ -292,7 +292,7 @@ rec_region_added(rec *r, kin_vid set, kin_vid item)
     bool by_identity = !kin_is_exact_immutable(O(r, item));
     for (uint32_t k = 0; g != NULL && k < g->added.len; k++) {
         const put_off *change = &g->added.at[k];
-        if (change->args[0] != set)
+        if (change->target != set)
             continue;
         if (change->kind != KIN_STEP_SET_ADD || !by_identity || O(r, change->args[1]) == NULL)
             return -1;
@@ -433,7 +433,7 @@ is_put_off(rec *r, kin_step_kind kind, unsigned flags, const kin_vid *args, uint
         return false;
     if (fills && kin_vec_push(&g->filled, f) != KIN_OK)
         r->status = KIN_NOMEM;
-    put_off change = {kind, n, {args[0], args[1], n > 2 ? args[2] : 0}, false, 0, 0, r->t->steps.len, r->top->offset, r->top};
+    put_off change = {kind, n, {args[0], args[1], n > 2 ? args[2] : 0}, args[0], false, 0, 0, r->t->steps.len, r->top->offset, r->top};
     saved_cell before = {f, stores ? f->items[0] : 0};
     if ((stores && kin_vec_push(&g->cells, before) != KIN_OK) || kin_vec_push(&g->added, change) != KIN_OK)
         r->status = KIN_NOMEM;
@@ -451,10 +451,23 @@ puts_off_store(rec *r, kin_step_kind kind, unsigned flags, const kin_vid *args, 
     PyObject *value = O(r, args[at]);
     if (value == NULL || !(kin_is_exact_immutable(value) || kin_is_plain_tensor(value)) || r->region->acted)
         return false;
-    put_off change = {kind, n, {args[0], args[1], item ? args[2] : 0}, true, 0, r->store_effects, r->t->steps.len, r->top->offset, r->top};
+    put_off change = {kind, n, {args[0], args[1], item ? args[2] : 0}, args[0], true, 0, r->store_effects, r->t->steps.len, r->top->offset, r->top};
     r->store_effects = 0;
     r->region->stores = true;
     if (kin_vec_push(&r->region->added, change) != KIN_OK)
+        r->status = KIN_NOMEM;
+    return true;
+}
+
+bool
+rec_put_off_append(rec *r, const rec_args *a)
+{
+    rec_region *g = r->region;
+    if (g == NULL || g->acted || g->committing || a->npos != 2 || a->nkw != 0)
+        return false;
+    put_off change = {KIN_STEP_CALL, 3, {a->callee, a->args[0], a->args[1]}, a->args[0], true, 0, 0, r->t->steps.len, r->top->offset, r->top};
+    g->stores = true;
+    if (kin_vec_push(&g->added, change) != KIN_OK)
         r->status = KIN_NOMEM;
     return true;
 }

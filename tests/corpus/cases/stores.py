@@ -697,3 +697,24 @@ def mapped_function_changes_what_is_made_here(x):
         return t * box.n + table["a"]
 
     return [list(map(work, [x, x + 1])), box.n, table]
+
+
+@case(args=lambda i, s: (T(i, 3), [1, 2]))
+def mapped_function_appends(x, rows):
+    def work(t):
+        rows.append(t)
+        rows.append((t.shape[0], t * 2))
+        return t * 2
+
+    before = len(rows)
+    out = list(map(work, [x, x + 1]))
+    return out, rows[before:], len(rows) - before
+
+
+@case(args=lambda i, s: (T(i, 3), Box([]) if i < 4 else Box([1])), again=2, replays=0)
+def mapped_function_looks_at_what_it_appends(x, box):
+    def work(t):
+        box.n.append(len(box.n))
+        return t * box.n[-1]
+
+    return list(map(work, [x, x + 1])), box.n
