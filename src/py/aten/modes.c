@@ -86,24 +86,30 @@ kin_overrides_off(void)
 
 /* -- torch.fx.symbolic_trace --------------------------------------------------------------------------------------------- */
 
-/* An attribute of a module that is imported already: borrowed; NULL, without an exception: there is none. */
+/* An attribute of a module that is imported already: borrowed; NULL, without an exception: there is none. The two names are interned once, in `names`. */
 static PyObject *
-look_up(const char *module, const char *name)
+look_up(PyObject *names[2], const char *module, const char *attribute)
 {
-    PyObject *found = PyDict_GetItemString(PyImport_GetModuleDict(), module);
-    return found != NULL && PyModule_Check(found) ? PyDict_GetItemString(PyModule_GetDict(found), name) : NULL;
+    if ((names[0] == NULL && (names[0] = PyUnicode_InternFromString(module)) == NULL) || (names[1] == NULL && (names[1] = PyUnicode_InternFromString(attribute)) == NULL)) {
+        PyErr_Clear();
+        return NULL;
+    }
+    PyObject *found = PyDict_GetItem(PyImport_GetModuleDict(), names[0]);
+    return found != NULL && PyModule_Check(found) ? PyDict_GetItem(PyModule_GetDict(found), names[1]) : NULL;
 }
 
 bool
 kin_symbolic_active(void)
 {
-    return look_up("torch.fx._symbolic_trace", "_is_fx_tracing_flag") == Py_True;
+    static PyObject *names[2];
+    return look_up(names, "torch.fx._symbolic_trace", "_is_fx_tracing_flag") == Py_True;
 }
 
 bool
 kin_symbolic_given(PyObject *const *args, Py_ssize_t n)
 {
-    PyObject *proxy = look_up("torch.fx.proxy", "Proxy");
+    static PyObject *names[2];
+    PyObject *proxy = look_up(names, "torch.fx.proxy", "Proxy");
     for (Py_ssize_t i = 0; proxy != NULL && PyType_Check(proxy) && i < n; i++)
         if (PyType_IsSubtype(Py_TYPE(args[i]), (PyTypeObject *)proxy))
             return true;
