@@ -515,7 +515,13 @@ _DRAWS = {"dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout"
 
 def only_compute(graphs):
     """Could the calls of these graphs run twice without anybody noticing?"""
-    return not any(_changes_something(node) for graph in graphs for node in graph["nodes"])
+    clones = {node["vid"] for graph in graphs for node in graph["nodes"] if node["callable"] is torch.Tensor.clone}  # they share memory with nobody
+    return not any(_changes_something(node) and not _fills(node, clones) for graph in graphs for node in graph["nodes"])
+
+
+def _fills(node, tensors):
+    target = node["args"][0] if node["callable"] is operator.setitem and node["args"] else None
+    return isinstance(target, dict) and target.get("vid") in tensors
 
 
 def _changes_something(node):

@@ -27,6 +27,6 @@ bool rec_op_exception(rec *r);                          /* rule of the current i
 void rec_exception_escapes(rec *r, uint32_t raised);    /* ends the recording before the exception was raised */
 
 /* ---- untouched.c ---- */
-bool rec_leaves_no_mark(const rec *r, uint32_t kept);  /* what was recorded, of which so many steps stay */
+bool rec_leaves_no_mark(rec *r, uint32_t kept);  /* what was recorded, of which so many steps stay */
 
 #endif
