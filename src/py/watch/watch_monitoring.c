@@ -90,12 +90,27 @@ find_frame(watch_state *s, struct _PyInterpreterFrame *frame)
     return n;
 }
 
+/* False, with the watch ended, when there is no memory. */
+static bool
+open_up(kin_watch *w, struct _PyInterpreterFrame *frame)
+{
+    watch_state *s = w->priv;
+    open_frame entry = {frame, true};
+    if (kin_vec_push(&s->frames, entry) == KIN_OK)
+        return true;
+    kin_watch_abandon(w);
+    w->lost = true;
+    return false;
+}
+
 static void
 on_instruction(kin_watch *w, struct _PyInterpreterFrame *frame, PyObject *offset_object)
 {
     watch_state *s = w->priv;
     uint32_t offset = (uint32_t)PyLong_AsUnsignedLong(offset_object);
     uint32_t n = find_frame(s, frame);
+    if (n == 0 && s->frames.len == 0 && !open_up(w, frame)) /* it was running already when the watch started */
+        return;
     if ((n > 0 && !s->frames.at[n - 1].wanted) || has_prefix(s, kin_watch_code(frame), offset))
         return;
     w->client.instr(w->arg, frame, offset);
@@ -106,12 +121,8 @@ on_enter(kin_watch *w, struct _PyInterpreterFrame *frame)
 {
     watch_state *s = w->priv;
     find_frame(s, kin_watch_previous(frame));
-    open_frame entry = {frame, true};
-    if (kin_vec_push(&s->frames, entry) != KIN_OK) {
-        kin_watch_abandon(w);
-        w->lost = true;
+    if (!open_up(w, frame))
         return;
-    }
     bool wanted = w->client.call(w->arg, frame);
     if (w->active)
         s->frames.at[s->frames.len - 1].wanted = wanted;
@@ -124,6 +135,15 @@ on_leave(kin_watch *w, struct _PyInterpreterFrame *frame, PyObject *value)
     if (find_frame(s, frame) > 0)
         s->frames.len--;
     w->client.ret(w->arg, frame, value);
+}
+
+/* Was nothing told of the frame, although its caller is watched? From CPython 3.13 on signals are handled before a frame's start or resumption is
+ * told, so a handler that raises ends such a frame. To the caller it is its own instruction that raises.
+ */
+static bool
+is_unannounced(watch_state *s, struct _PyInterpreterFrame *frame)
+{
+    return find_frame(s, frame) == 0 && find_frame(s, kin_watch_previous(frame)) > 0;
 }
 
 /* Arguments: code, offset, and the value or exception for the kinds that have one. */
@@ -154,6 +174,8 @@ on_event(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *Py_UNUS
         on_leave(w, frame, args[2]);
         break;
     case ON_UNWIND:
+        if (is_unannounced(w->priv, frame))
+            break;
         w->exception = PyVectorcall_NARGS(nargsf) > 2 ? args[2] : NULL;
         on_leave(w, frame, NULL);
         w->exception = NULL;
