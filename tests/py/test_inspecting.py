@@ -1,6 +1,8 @@
-"""inspect.signature in recorded code is one step, and what it says is true in each call."""
+"""inspect.signature and importlib.util.find_spec in recorded code are one step each, and what they say is true in each call."""
 
+import importlib.util
 import inspect
+import sys
 
 import kintsugi
 import torch
@@ -93,3 +95,33 @@ def test_pop_of_what_is_not_there():
         assert torch.equal(result[0], wanted[0]) and torch.equal(result[1][2], wanted[1][2])
         assert result[1][:2] == wanted[1][:2] and result[2:] == wanted[2:] and table == other
     assert compiled.stats()["replays"] >= 2
+
+
+class Finder:
+    def __init__(self):
+        self.asked, self.found = 0, None
+
+    def find_spec(self, name, path=None, target=None):
+        if name == "kintsugi_has_no_such_module":
+            self.asked += 1
+            return self.found
+        return None
+
+
+def scaled_if_there(x):
+    there = importlib.util.find_spec("kintsugi_has_no_such_module") is not None
+    return (x * 2 if there else x * 3) + 1
+
+
+def test_finders_are_asked_in_each_call(monkeypatch):
+    finder, seen = Finder(), []
+    monkeypatch.setattr(sys, "meta_path", [finder, *sys.meta_path])
+    compiled = kintsugi.compile(scaled_if_there, backend=lambda gm, inputs: seen.append(gm) or gm)
+    x = torch.randn(3)
+    for call in range(1, 6):
+        assert torch.equal(compiled(x), x * 3 + 1) and finder.asked == call
+    assert [kintsugi.stats(compiled)[n] for n in ("recordings", "replays")] == [1, 4] and len(seen) == 1
+    finder.found = importlib.util.spec_from_loader("kintsugi_has_no_such_module", None)
+    assert torch.equal(compiled(x), x * 2 + 1)
+    finder.found = None
+    assert torch.equal(compiled(x), x * 3 + 1)

@@ -5,6 +5,7 @@ before any of its steps.
 """
 import collections
 import contextlib
+import sys
 import traceback
 
 import pytest
@@ -474,9 +475,29 @@ def outcome(fn, args):
     return plain(result), plain(list(args)), torch.rand(2).tolist(), torch.is_grad_enabled(), torch.is_autocast_enabled("cpu"), torch.is_inference_mode_enabled()
 
 
+class Finder:
+    asked = False
+
+    def find_spec(self, name, path=None, target=None):
+        self.asked = True
+
+
+def autocast_asks_finders():
+    """Does torch.autocast look for a module of another package (up to torch 2.6)? Finders may run any code, and a graph does not reach across that."""
+    finder = Finder()
+    sys.meta_path.insert(0, finder)
+    try:
+        torch.autocast("cpu", dtype=torch.bfloat16)
+    finally:
+        sys.meta_path.remove(finder)
+    return finder.asked
+
+
 @pytest.mark.parametrize("full", [True, False])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_backend_gets_one_graph(name, full):
+    if name.startswith("autocast") and autocast_asks_finders():
+        pytest.skip("this torch looks for torch_xla in between (2.6)")
     seen = []
 
     def backend(gm, inputs):

@@ -107,8 +107,8 @@ rec_skip_kind(PyObject *func)
         return SKIP_GRAPH_BREAK;
     if (rec_is_from_module(func, "torch.autograd") || rec_is_from_module(func, "torch._tensor") || rec_is_from_module(func, "torch._ops") ||
         rec_is_from_module(func, "torch._tensor_str") || is_deep_copy(func) || rec_is_from_module(func, "torch.random") ||
-        rec_is_from_module(func, "_distutils_hack"))
-        return SKIP_PLAIN; /* torch.random: seeding goes on to devices, with a traceback of the frames for each; setuptools' hook of imports, which
-                            * torch.autocast asks through importlib.util.find_spec, takes locals() */
+        rec_is_from_module(func, "importlib.util"))
+        return SKIP_PLAIN; /* torch.random: seeding goes on to devices, with a traceback of the frames for each; importlib.util.find_spec (torch.autocast
+                            * asks it up to torch 2.6) asks each finder, those of setuptools and pytest among them, and looks into folders */
     return SKIP_NO;
 }
