@@ -57,12 +57,17 @@ class _Rows(collections.deque):
         return super().__iter__()
 
 
+def _known(kind, fields):
+    """Those that rows of this PyTorch have; torch 2.6's know no number of graph breaks."""
+    return {name: value for name, value in fields.items() if name in kind.__dataclass_fields__}
+
+
 def _put(rows, row, **fields):
     """The row with these fields, in its place."""
     place = next((i for i in range(len(rows)) if rows[i] is row), None)
     if place is None:
         return
-    rows[place] = new = dataclasses.replace(row, **fields)
+    rows[place] = new = dataclasses.replace(row, **_known(row, fields))
     if id(row) in _recorded:
         _recorded[id(new)] = _recorded.pop(id(row))
     _latest.update({name: new for name, latest in _latest.items() if latest is row})
@@ -87,12 +92,12 @@ def _add_metrics(utils, event):
     if event["event"] == "record":
         took = event["record_ns"]
         begun, lasted = (event["noted_ns"] - took) // 1000, took // 1000
-        row = utils.CompilationMetrics(
+        row = utils.CompilationMetrics(**_known(utils.CompilationMetrics, dict(
             frame_key=str(next(_frame_keys)),
             co_name=event.get("function", event["name"]), co_filename=event.get("filename"), co_firstlineno=event.get("line"),
             graph_op_count=event.get("ops", 0), entire_frame_compile_time_s=took / 1e9, has_guarded_code="entry" in event,
             start_time=begun / 1e6, start_time_us=begun, duration_us=lasted, end_time_us=begun + lasted,
-            fail_reason=event.get("reason") or None)
+            fail_reason=event.get("reason") or None)))
         kept.append(row)
         _latest[event["name"]] = row
         present = {id(kept[i]) for i in range(len(kept))}

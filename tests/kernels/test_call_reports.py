@@ -153,6 +153,7 @@ def test_warm_runs_compiled_code_behind_graph_breaks():
     assert kintsugi.stats(compiled)["breaks"] >= 2
 
 
+@pytest.mark.compiled_gradients
 def test_warm_draws_numbers_once():
     model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Dropout(0.5), torch.nn.Linear(8, 8))
     x, compiled = torch.randn(4, 8), kintsugi.compile(model, options={"warm": True})
@@ -279,6 +280,7 @@ def test_the_profiler_shows_graphs_breaks_and_kernels_with_their_sizes(trials):
     assert len(kernels) >= (18 if trials == 0 else 3) and all([10, 100] in e.input_shapes for e in kernels)
 
 
+@pytest.mark.compiled_gradients
 def test_the_profiler_names_the_way_back_after_its_graph():
     """Kernels of each backward lie in a region of its own."""
     kintsugi._kintsugi.set_option("trials", 0)
@@ -341,7 +343,7 @@ assert row.co_name == "compute" and row.graph_op_count == 4 and row.backend_comp
 assert row.entire_frame_compile_time_s > row.backend_compile_time_s, row
 import time
 assert row.compile_id == "1/0" and row.frame_key == "2" and row.cache_size == 0, row
-assert row.guard_count > 1 and row.graph_node_count == 6 and row.graph_input_count == 1 and row.num_graph_breaks == 0, row
+assert row.guard_count > 1 and row.graph_node_count == 6 and row.graph_input_count == 1 and getattr(row, "num_graph_breaks", 0) == 0, row  # torch 2.6 has no such field
 assert 0 <= time.time() - row.start_time < 60 and row.start_time_us + row.duration_us == row.end_time_us, row
 assert get_compilation_metrics()[1] is row
 torch._dynamo.utils.set_compilation_metrics_limit(2)
