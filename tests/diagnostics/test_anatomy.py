@@ -47,6 +47,7 @@ def test_memory_and_arithmetic(kernels):
         assert expanded["bytes"] == 4 * (10 + 10_000)
 
 
+@pytest.mark.compiled_gradients
 def test_the_way_back_belongs_to_a_call_that_goes_it(kernels):
     weights = torch.randn(16, 16, requires_grad=True)
     parts = _profiled(kintsugi.compile(lambda x: (x @ weights).tanh().sum().backward()), torch.randn(16, 16))

@@ -110,6 +110,7 @@ torch.compile(lambda x: shout(x.sin() + 1))(torch.ones(3))
 """
 
 
+@pytest.mark.compiled_gradients
 def test_graphs_that_ran_once_have_code_too(tmp_path):
     """Stock compiles in the first call. An operator of the program's own is not run once more for that."""
     log, records, done = _trace(tmp_path, ONCE)

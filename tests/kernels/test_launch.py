@@ -105,7 +105,7 @@ def test_module():
     assert runs(engine_of(compiled)) == 2
 
 
-@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("training", [False, pytest.param(True, marks=pytest.mark.compiled_gradients)])
 def test_gradients_are_left_to_eager_where_training_is_off(training):
     def f(x):
         return (x.sin() * 2).sum()

@@ -342,6 +342,7 @@ def test_a_thousand_sizes_keep_no_more_than_two_kinds():
     assert growth < 32 << 20, f"{growth / 2**20:.1f} MB more than at the tenth size; weights of two kinds are 32 MB"
 
 
+@pytest.mark.compiled_gradients
 def test_training_where_no_batch_comes_twice():
     """The first sizes are only met; all calls stay in one subgraph, which gives gradients for any of them, the smaller batch at an epoch's end included."""
     torch.manual_seed(0)

@@ -3,7 +3,6 @@ import pathlib
 import sys
 
 import pytest
-import torch
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "kernels"))
 
@@ -21,10 +20,8 @@ def kernels():
 
 
 def pytest_collection_modifyitems(items):
-    """torch 2.6 does not say whether saved tensors have hooks, so graphs that give gradients run step by step: nothing is to be seen of compiled ones."""
-    if hasattr(torch._C._autograd, "_top_saved_tensors_default_hooks"):
-        return
+    """Modules that count runs or versions of graphs that give gradients ask for compiled ones."""
     here = pathlib.Path(__file__).parent
     for item in items:
         if item.path.is_relative_to(here) and {"runs", "versions", "compiled_pair"} & vars(item.module).keys():
-            item.add_marker(pytest.mark.skip("gradients are not compiled with this torch (2.6)"))
+            item.add_marker(pytest.mark.compiled_gradients)

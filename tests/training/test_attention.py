@@ -18,6 +18,7 @@ def _mask(kind):
     return torch.randn(1, 1, 7, 7) if kind == "numbers" else None
 
 
+@pytest.mark.compiled_gradients
 @pytest.mark.parametrize("layout", ["by heads", "as projected"])
 @pytest.mark.parametrize("kind", ["none", "bool", "numbers", "a row sees nothing", "causal"])
 def test_short_attention(kind, layout):
@@ -41,6 +42,7 @@ def test_short_attention(kind, layout):
     assert row["library_calls"] == 7, "two products forward, five back"
 
 
+@pytest.mark.compiled_gradients
 def test_long_attention_stays_an_operator():
     q = torch.randn(1, 2, 40, 8, requires_grad=True)
     compiled = kintsugi.compile(lambda q: (F.scaled_dot_product_attention(q, q, q) * 2).sin())
@@ -51,6 +53,7 @@ def test_long_attention_stays_an_operator():
     assert kintsugi.stats(compiled)["kernels"][0]["library_calls"] == 2
 
 
+@pytest.mark.compiled_gradients
 @pytest.mark.parametrize("shape", [(2, 4, 16, 16), (2, 2, 24, 16), (1, 4, 32, 32)])
 @pytest.mark.parametrize("causal", [False, True])
 def test_gradients_of_large_scores_are_as_near_to_float64_as_those_of_a_softmax(shape, causal):

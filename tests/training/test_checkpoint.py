@@ -26,10 +26,6 @@ class Counting(Block):
         return super().forward(x)
 
 
-asks_for_hooks = pytest.mark.skipif(not hasattr(torch._C._autograd, "_top_saved_tensors_default_hooks"),
-                                    reason="this torch does not say whether saved tensors have hooks (2.6): its own checkpoint runs")
-
-
 @pytest.fixture(autouse=True)
 def forget():
     _checkpoint.forget()
@@ -76,7 +72,7 @@ def ways():
             "closure": closure}
 
 
-@asks_for_hooks
+@pytest.mark.compiled_gradients
 @pytest.mark.parametrize("way", ways())
 def test_regions_save_their_inputs_only(way):
     blocks = nn.ModuleList([Block() for _ in range(3)])
@@ -102,7 +98,7 @@ def test_keyword_arguments_and_other_sizes():
     assert kept[-1] <= 4 * 6 * 8
 
 
-@asks_for_hooks
+@pytest.mark.compiled_gradients
 def test_with_reentry_the_function_is_compiled():
     blocks = nn.ModuleList([Block() for _ in range(2)])
 
@@ -136,7 +132,7 @@ def settled(fn):
     return compiled
 
 
-@asks_for_hooks
+@pytest.mark.compiled_gradients
 def test_twice_after_a_write_and_differentiated_again():
     block = Block().eval()
 
@@ -175,7 +171,7 @@ def test_an_input_is_written_to():
             loss.backward()
 
 
-@asks_for_hooks
+@pytest.mark.compiled_gradients
 def test_who_looks_at_what_is_saved_sees_torchs_checkpoint():
     block = Block()
 
@@ -218,7 +214,7 @@ def test_what_a_region_does_for_the_first_time_is_done_again_on_the_way_back():
     assert seen[1] == seen[0] and seen[0][9] == [4, 4]
 
 
-@asks_for_hooks
+@pytest.mark.compiled_gradients
 def test_reset_forgets_regions():
     fn = kintsugi.compile(lambda x, b=Block(): checkpoint(b, x, use_reentrant=False).sum())
     for _ in range(2):

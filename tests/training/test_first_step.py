@@ -45,6 +45,7 @@ print(any(v["runs"] > 0 for entry in engine_of(step).entries() for s in engine.k
 """
 
 
+@pytest.mark.compiled_gradients
 @pytest.mark.parametrize("model", ["classifier", "images", "likelihood", "parts", "sums", "asked"])
 def test_a_first_step_imports_neither_sympy_nor_dynamo(model):
     done = subprocess.run([sys.executable, "-c", PROGRAM, model], capture_output=True, text=True, timeout=300, check=False,

@@ -1,4 +1,5 @@
 """What training leaves in memory, beside its tensors."""
+import pytest
 import torch
 import torch.nn.functional as F
 from launches import engine, kintsugi
@@ -17,6 +18,7 @@ def resident_code():
     return total
 
 
+@pytest.mark.compiled_gradients
 def test_the_compiler_leaves_memory_once_a_graph_runs():
     w = torch.randn(16, 16, requires_grad=True)
     compiled = kintsugi.compile(lambda x: F.gelu(x @ w).square().mean(), options={"async": False})

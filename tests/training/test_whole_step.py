@@ -179,6 +179,7 @@ UNASKED = {"multi_margin": lambda z, y: F.multi_margin_loss(z, y), "multi_margin
            "gamma": lambda z, y: torch.distributions.Gamma(z.exp(), 2.0).rsample().square().mean()}
 
 
+@pytest.mark.compiled_gradients
 @pytest.mark.parametrize("name", UNASKED)
 def test_losses_whose_gradients_have_no_meta_kernel(name):
     def train(compile):
@@ -220,6 +221,7 @@ def averaged(kind, compile):
     return seen, fn
 
 
+@pytest.mark.compiled_gradients
 @pytest.mark.parametrize("kind", AVERAGED)
 def test_averaged_models(kind):
     """Where the number of steps decides, data decides; all else of the graph is compiled."""
@@ -251,7 +253,7 @@ for kind in test_whole_step.AVERAGED:
 """
 
 
-@pytest.mark.parametrize("program", [COMPILED, AVERAGED_COMPILED], ids=["whole", "averaged"])
+@pytest.mark.parametrize("program", [pytest.param(COMPILED, marks=pytest.mark.compiled_gradients), AVERAGED_COMPILED], ids=["whole", "averaged"])
 def test_forward_and_step_are_compiled(program):
     """In a process of its own: what other tests leave behind can keep steps eager."""
     here = os.path.dirname(__file__)
