@@ -168,8 +168,8 @@ def _first_result(module):
     return module
 
 
-def _scan(place, combine_fn, init, xs, dim, reverse):
-    if dim != 0 or reverse:
+def _scan(place, combine_fn, init, xs, dim, reverse, more):
+    if dim != 0 or reverse or more:
         raise _Unfit("another dimension")
     rows = pytree.tree_map(lambda x: _Row(place.example(x)), xs)
     body = _ScanBody(place, combine_fn, init, rows)

@@ -235,12 +235,18 @@ def run_while_loop(cond_fn, body_fn, carried_inputs):
     return carried if carried is not carried_inputs else torch.utils._pytree.tree_map_only(torch.Tensor, torch.clone, carried)
 
 
-def run_scan(combine_fn, init, xs, *, dim=0, reverse=False):
+def _moves_scanned():
+    """Do scan's results have the dimension of the scan where xs has it? Up to torch 2.11 it is their first. It is a function inside that moves them."""
+    return any("movedim" in const.co_names for const in _stock["scan"].__code__.co_consts if isinstance(const, types.CodeType))
+
+
+def run_scan(combine_fn, init, xs, *, dim=0, reverse=False, **more):
+    """`more`: length, since torch 2.14."""
     from torch.utils import _pytree as pytree
 
     leaves, spec = pytree.tree_flatten(xs)
-    if not leaves or _wants_gradients(init, xs):
-        return _stock["scan"](combine_fn, init, xs, dim=dim, reverse=reverse)
+    if not leaves or more or _wants_gradients(init, xs):
+        return _stock["scan"](combine_fn, init, xs, dim=dim, reverse=reverse, **more)
     at = dim % leaves[0].ndim
     n = leaves[0].shape[at]
     carry, outs = init, [None] * n
@@ -249,7 +255,7 @@ def run_scan(combine_fn, init, xs, *, dim=0, reverse=False):
     flat = [pytree.tree_leaves(out, is_leaf=lambda v: v is None) for out in outs]
     stacked = [None if column[0] is None else torch.stack(column) for column in zip(*flat)]
     result = pytree.tree_unflatten(stacked, pytree.tree_structure(outs[0], is_leaf=lambda v: v is None))
-    if at != 0:
+    if at != 0 and _moves_scanned():
         result = pytree.tree_map(lambda x: torch.movedim(x, 0, at) if at < x.ndim else x, result)
     return carry, result
 
@@ -280,8 +286,9 @@ def _find_operators():
     for path, runner in own.items():
         module, _, name = path.partition(".")
         fn = getattr(importlib.import_module(f"torch._higher_order_ops.{module}"), name)
-        _stock[name] = fn
-        _runners[fn.__code__] = runner
+        if isinstance(fn, types.FunctionType):  # torch 2.6's map is an object
+            _stock[name] = fn
+            _runners[fn.__code__] = runner
     from torch._functorch import eager_transforms, vmap
 
     for fn in (vmap.vmap_impl, eager_transforms.grad_impl, eager_transforms.grad_and_value_impl):
