@@ -207,21 +207,39 @@ rec_has_open_rows(rec *r, kin_vid vid)
            rec_length_has_differed(r, kin_tensor_sizes(obj)[0]);
 }
 
-/* Does nothing say how many items there are? Of a range only a number that has differed says so: where all sizes of a tensor are open because one differed, most
- * loops have the same number of rounds each time.
+/* May there be another number of items in other calls? Of a range only a number that has differed says so: where all sizes of a tensor are open because one differed,
+ * most loops have the same number of rounds each time.
  */
 static bool
-has_open_end(rec *r, kin_vid it)
+has_open_end(rec *r, kin_vid vid, int depth)
 {
-    const kin_val *val = &r->t->vals.at[it];
-    const kin_step *s = val->kind == KIN_VAL_STEP ? &r->t->steps.at[val->step] : NULL;
-    val = s != NULL && s->kind == KIN_STEP_ITER ? &r->t->vals.at[r->t->vids.at[s->args]] : val;
-    s = val->kind == KIN_VAL_STEP ? &r->t->steps.at[val->step] : NULL;
-    bool range = s != NULL && s->kind == KIN_STEP_CALL && O(r, r->t->vids.at[s->args]) == (PyObject *)&PyRange_Type;
-    bool open = !range;
-    for (uint32_t i = 1, args = range ? s->args : 0, n = range ? s->nargs : 0; i < n && !open; i++)
-        open = rec_number_has_differed(r, r->t->vids.at[args + i]);
+    const kin_val *val = &r->t->vals.at[vid];
+    if (val->note != 0) /* a tensor: known rows would have been taken apart, as other results of torch calls (rec_has_open_rows) */
+        return true;
+    if (val->kind != KIN_VAL_STEP || depth > 4)
+        return val->kind == KIN_VAL_SRC && rec_is_unstable(r, vid);
+    const kin_step *s = &r->t->steps.at[val->step];
+    if (s->flags & KIN_STEP_TORCH)
+        return true;
+    if (s->kind != KIN_STEP_ITER && s->kind != KIN_STEP_CALL)
+        return rec_is_unstable(r, vid);
+    uint32_t args = s->args, n = s->nargs;
+    bool call = s->kind == KIN_STEP_CALL, range = call && O(r, r->t->vids.at[args]) == (PyObject *)&PyRange_Type, open = false;
+    for (uint32_t i = call; i < n && !open; i++) {
+        kin_vid of = r->t->vids.at[args + i];
+        open = of != 0 && (range ? rec_number_has_differed(r, of) : has_open_end(r, of, depth + 1));
+    }
     return open;
+}
+
+/* Is there another item? Only iterators that say so without running code of the program are asked. */
+static bool
+has_more(PyObject *it)
+{
+    bool says = kin_heap_type_is_static(Py_TYPE(it));
+    Py_ssize_t left = says ? PyObject_LengthHint(it, 1) : 1;
+    PyErr_Clear();
+    return left > 0;
 }
 
 /* Of a while loop: has tensor data, or a number that has differed, decided something in the round? That may be whether there is one more. */
@@ -251,7 +269,9 @@ may_turn(rec *r, const rec_frame *f, kin_vid it)
 {
     if (!may_have_loop(r) || (it != 0 && VIRTUAL(r, it) != NULL))
         return false;
-    return (f->loop.head != 0 && f->loop.offset == f->offset) || (it != 0 ? has_open_end(r, it) : was_open_decision(r, f));
+    if (f->loop.head != 0 && f->loop.offset == f->offset)
+        return true;
+    return it != 0 ? has_open_end(r, it, 0) && has_more(O(r, it)) : was_open_decision(r, f);
 }
 
 bool
