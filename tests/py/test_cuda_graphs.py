@@ -180,6 +180,8 @@ DECLINED = {
 
 @pytest.mark.parametrize("why", DECLINED)
 def test_declined(device, why):
+    for _ in range(3):  # where TorchScript makes kernels, its first calls have other last digits
+        DECLINED[why](torch.randn(4, 8))
     check(DECLINED[why], device)
     assert device.captures == 0 or why == "depends on data"
     assert any(why in reason for reason in reasons()) or why == "depends on data"
