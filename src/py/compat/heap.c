@@ -52,7 +52,8 @@ kind_of_key(PyTypeObject *type)
         return KEY_BYTES;
     if (is_identity_type(type) || type == Py_TYPE(Py_None) || type == Py_TYPE(Py_Ellipsis) || kin_is_enum_class(type))
         return KEY_IDENTITY;
-    if (type->tp_hash == PyTuple_Type.tp_hash && type->tp_richcompare == PyTuple_Type.tp_richcompare)
+    bool as_tuple = type->tp_hash == PyTuple_Type.tp_hash && type->tp_richcompare == PyTuple_Type.tp_richcompare;
+    if (as_tuple || kin_heap_type_is(type, "torch.Size")) /* on CPython 3.14 torch.Size has a hash and comparisons of its own, which are those of tuples */
         return KEY_TUPLE;
     if (type == &PyFrozenSet_Type)
         return KEY_SET;

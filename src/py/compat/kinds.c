@@ -219,9 +219,9 @@ bool
 kin_enum_hash(PyObject *member, Py_hash_t *hash)
 {
     PyObject *name = PyObject_GetAttrString(member, "_name_");
-    bool known = name != NULL && PyUnicode_CheckExact(name);
-    *hash = known ? PyObject_Hash(name) : 0;
+    bool found = name != NULL && PyUnicode_CheckExact(name);
+    *hash = found ? PyObject_Hash(name) : 0;
     Py_XDECREF(name);
     PyErr_Clear();
-    return known;
+    return found;
 }
