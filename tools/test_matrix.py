@@ -302,8 +302,7 @@ Debian's PyTorch lets TorchScript make kernels on the CPU, which look for the da
 Beside the table, near the commit of the newest rows, the files of tests that were added or changed before it: some 24 of `tests/py`, `tests/kernels`, `tests/guardeval`, `tests/diff`
 and `tests/training` with 3.12.1 and torch 2.13.0, 3.13.0 and 2.14.1, 3.14.8 and 2.14.1, 3.11.7 and 2.6.0; those of `tests/diagnostics` with 3.12.1, 3.14.8 and 3.11.7; on 3.14.8 also
 the files of `tests/py` from `test_inspecting.py` on by the alphabet. What differs: 43 of PyTorch's ids of graph breaks that came with 2.14 have no answer yet
-(`tests/py/test_pytorch_ids.py`). On 3.14 a call with keywords that raises in a `try` is replayed without them (`test_callbacks_in_one_graph.py`, `sorted_by_append`). From 3.12 on an
-`AttributeError` that is kept, raised again and dropped by `getattr` with a default lacks the frames of replays in its traceback (`test_swallowed_exceptions.py`).
+(`tests/py/test_pytorch_ids.py`).
 
 Earlier, with each of 3.12.1 and 3.13.0 (torch 2.13.0) and 3.14.8 (Debian's 2.14.1): 200 programs of `tests/diff/fuzz_iterators.py` without a difference, and
 20 to 60 with freed memory overwritten (`PYTHONMALLOC=debug`). With 3.12.1 and torch 2.13.0 the tests of iterators and custom backends (674), 60 programs over sizes and a share of the diagnostics'

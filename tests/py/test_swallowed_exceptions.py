@@ -94,13 +94,16 @@ class Deeper(Stored):
         return 5
 
 
+DROPPED = [] if sys.version_info < (3, 12) else ["part"]  # 3.11 hands an exception its traceback only when it is taken up
+
+
 @pytest.mark.parametrize("ask, kind, frames", [
-    (lambda obj: getattr(obj, "part", 5), Stored, []),
-    (lambda obj: 5 if not hasattr(obj, "part") else 6, Stored, []),
+    (lambda obj: getattr(obj, "part", 5), Stored, DROPPED),
+    (lambda obj: 5 if not hasattr(obj, "part") else 6, Stored, DROPPED),
     (lambda obj: obj.part, Deeper, ["part", "deeper"]),
     (lambda obj: getattr(obj, "part"), Deeper, ["part", "deeper"])], ids=["default", "hasattr", "fallback", "getattr"])
 def test_stored_instance_dropped_in_c(ask, kind, frames):
-    """C drops the exception before its object has got the frames since the last handler."""
+    """C drops the exception, with CPython 3.11 before its object has got the frames since the last handler."""
     def f(x, obj):
         return x + ask(obj)
 

@@ -11,6 +11,9 @@
 #include <Python.h>
 #include <stdbool.h>
 
+/* Does a pending exception have its traceback itself? Before CPython 3.12 it gets it when it is taken up. */
+#define KIN_EXCEPTIONS_HAVE_TRACEBACKS (PY_VERSION_HEX >= 0x030C0000)
+
 /* Raises one; the arguments are those of PyErr_Format. */
 void kin_failure_raise(const char *format, ...);
 /* Is the pending exception one? */

@@ -98,8 +98,8 @@ drops_attribute_errors(const kin_link *caller)
            caller->resume == KIN_RESUME_FALLBACK;
 }
 
-/* The depth of the frame that handles the pending exception, raised at the chain's instructions. UINT32_MAX: C code does,
- * and forgets the traceback before the exception object has got it. */
+/* The depth of the frame that handles the pending exception, raised at the chain's instructions, or of the outermost one that it leaves, where C code
+ * handles it. UINT32_MAX: C code does, and forgets the traceback before the exception object has got it, as CPython 3.11 does. */
 static uint32_t
 find_handler(const kin_chain *c)
 {
@@ -109,7 +109,7 @@ find_handler(const kin_chain *c)
         if (code != NULL && kin_code_handler(code, c->at[d].at) != NULL)
             return d;
         if (attribute && d > 0 && drops_attribute_errors(&c->at[d - 1]))
-            return UINT32_MAX;
+            return KIN_EXCEPTIONS_HAVE_TRACEBACKS ? d : UINT32_MAX;
     }
     return 0;
 }

@@ -208,7 +208,7 @@ rec_call_names(rec *r)
 {
     const rec_frame *f = r->top;
     if (f->flags & KIN_DO_NAMES_ON_STACK)
-        return rec_stack_obj(r, 0);
+        return O(r, rec_peek(r, 0)); /* a constant; a call that raised has emptied CPython's own stack */
     return f->extra > 0 ? const_at(r, f->extra - 1) : NULL;
 }
 
