@@ -236,10 +236,11 @@ has_open_end(rec *r, kin_vid vid, int depth)
 static bool
 has_more(PyObject *it)
 {
-    bool says = kin_heap_type_is_static(Py_TYPE(it));
-    Py_ssize_t left = says ? PyObject_LengthHint(it, 1) : 1;
-    PyErr_Clear();
-    return left > 0;
+    static const char *const says[] = {"range_iterator", "list_iterator", "tuple_iterator", "list_reverseiterator", NULL};
+    for (int i = 0; says[i] != NULL; i++)
+        if (kin_heap_type_is(Py_TYPE(it), says[i]))
+            return PyObject_LengthHint(it, 1) != 0; /* these cannot fail */
+    return true;
 }
 
 /* Of a while loop: has tensor data, or a number that has differed, decided something in the round? That may be whether there is one more. */
