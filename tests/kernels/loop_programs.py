@@ -823,3 +823,271 @@ def weak_references(x, state):
         h = torch.tanh(h + v)
         state.log.append([r() is not None for r in refs])
     return h, [r() is None for r in refs]
+
+
+@program
+def toggles_gradients(x, state):
+    h = start(x)
+    for t in range(x.shape[1]):
+        torch.set_grad_enabled(not torch.is_grad_enabled())
+        state.log.append(torch.is_grad_enabled())
+        h = torch.tanh(h + x[:, t])
+        state.log.append(h.requires_grad)
+    torch.set_grad_enabled(False)
+    return h
+
+
+@program
+def sets_gradients_by_round(x, state):
+    h = torch.zeros(3, 8, requires_grad=True)
+    for t in range(x.shape[1]):
+        torch.set_grad_enabled(t % 3 == 0)
+        h = torch.tanh(h + x[:, t])
+        state.log.append((h.requires_grad, torch.is_grad_enabled()))
+    torch.set_grad_enabled(False)
+    return h.detach()
+
+
+@program
+def sets_the_default_dtype(x, state):
+    h = start(x)
+    old = torch.get_default_dtype()
+    for t in range(x.shape[1]):
+        torch.set_default_dtype(torch.float64 if t % 2 else torch.float32)
+        z = torch.zeros(2)
+        state.log.append(str(z.dtype))
+        h = torch.tanh(h + x[:, t] + z.sum())
+    torch.set_default_dtype(old)
+    return h
+
+
+@program
+def autocast_in_some_rounds(x, state):
+    h = start(x)
+    for t in range(x.shape[1]):
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=t % 2 == 0):
+            y = x[:, t] @ WEIGHT
+            state.log.append(str(y.dtype))
+            h = torch.tanh(h + y.float())
+    return h
+
+
+@program
+def attribute_decides(x, state):
+    state.mode = "a"
+    h = start(x)
+    for t in range(x.shape[1]):
+        h = torch.tanh(h + x[:, t]) if state.mode == "a" else h * 0.5 + x[:, t]
+        state.mode = "b" if state.mode == "a" else "a"
+    return h, state.mode
+
+
+@program
+def switches_a_module(x, state):
+    m = torch.nn.Dropout(0.5)
+    h = start(x)
+    for t in range(x.shape[1]):
+        m.train(t % 2 == 0)
+        h = torch.tanh(m(h) + x[:, t])
+    return h
+
+
+@program
+def swaps_functions(x, state):
+    f, g = torch.sin, torch.cos
+    h = start(x)
+    for t in range(x.shape[1]):
+        h = f(h + x[:, t])
+        f, g = g, f
+    return h
+
+
+@program
+def fills_a_dict(x, state):
+    d = {}
+    h = start(x)
+    for t in range(x.shape[1]):
+        k = "k%d" % (t % 4)
+        if k in d:
+            h = h + d[k]
+        d[k] = torch.tanh(h + x[:, t])
+    return h, list(d)
+
+
+@program
+def fills_a_set(x, state):
+    seen = set()
+    h = start(x)
+    for t in range(x.shape[1]):
+        if t % 5 in seen:
+            h = h * 0.9
+        seen.add(t % 5)
+        h = torch.tanh(h + x[:, t])
+    return h, sorted(seen)
+
+
+@program
+def replaces_a_method(x, state):
+    h = start(x)
+
+    class M:
+        def f(self, v):
+            return torch.sin(v)
+
+    m = M()
+    for t in range(x.shape[1]):
+        if t == 4:
+            M.f = lambda self, v: torch.cos(v)
+        h = m.f(h + x[:, t])
+    return h
+
+
+@program
+def sets_a_global(x, state):
+    global COUNT
+    h = start(x)
+    for t in range(x.shape[1]):
+        COUNT = t
+        h = h + x[:, t] * COUNT
+    return h
+
+
+@program
+def requires_gradients_from_then_on(x, state):
+    h = start(x)
+    for t in range(x.shape[1]):
+        if t == 3:
+            h = h.clone().requires_grad_()
+        h = torch.tanh(h + x[:, t])
+        state.log.append(h.requires_grad)
+    return h.detach()
+
+
+@program
+def list_in_a_closure(x, state):
+    acc = [start(x)]
+
+    def add(v):
+        acc[0] = torch.tanh(acc[0] + v)
+        return acc[0]
+
+    for t in range(x.shape[1]):
+        r = add(x[:, t])
+    return acc[0]
+
+
+@program
+def asks_for_identity(x, state):
+    prev = None
+    h = start(x)
+    for t in range(x.shape[1]):
+        state.log.append(prev is h)
+        prev = h
+        if t % 3:
+            h = torch.tanh(h + x[:, t])
+    return h
+
+
+@program
+def strides_differ(x, state):
+    h = start(x)
+    for t in range(x.shape[1]):
+        h = torch.tanh(h + x[:, t])
+        if t % 2:
+            h = h.t().contiguous().t()
+        state.log.append((h.stride(), h.is_contiguous()))
+    return h
+
+
+@program
+def dtypes_differ(x, state):
+    h = start(x)
+    for t in range(x.shape[1]):
+        h = torch.tanh(h + x[:, t].to(h.dtype))
+        if t % 4 == 2:
+            h = h.double() if h.dtype == torch.float32 else h.float()
+    return h
+
+
+@program
+def handles_exceptions(x, state):
+    h = start(x)
+    last = None
+    for t in range(x.shape[1]):
+        try:
+            if t % 3 == 1:
+                raise ValueError(t)
+            h = torch.tanh(h + x[:, t])
+        except ValueError as e:
+            last = e.args
+            state.log.append(sys.exc_info()[0].__name__)
+    return h, last
+
+
+@program
+def keeps_exceptions(x, state):
+    h = start(x)
+    kept = []
+    for t in range(x.shape[1]):
+        try:
+            if t % 3 == 1:
+                raise ValueError(t)
+            h = torch.tanh(h + x[:, t])
+        except ValueError as e:
+            kept.append(e)
+    return h, [str(e) for e in kept], [e.__traceback__.tb_lineno for e in kept]
+
+
+@program
+def over_an_iterator_of_the_program(x, state):
+    class It:
+        def __init__(i):
+            i.n = 0
+
+        def __iter__(i):
+            return i
+
+        def __next__(i):
+            if i.n >= x.shape[1]:
+                raise StopIteration
+            i.n += 1
+            state.log.append(i.n)
+            return x[:, i.n - 1]
+
+    h = start(x)
+    for v in It():
+        h = torch.tanh(h + v)
+    return h
+
+
+@program
+def view_of_what_is_read(x, state):
+    y = x.clone()
+    v = y[:, 0]
+    h = start(x)
+    for t in range(x.shape[1]):
+        v.add_(1)
+        h = torch.tanh(h + y[:, t] + v)
+    return h, y
+
+
+@program
+def one_tensor_in_a_list(x, state):
+    buf = start(x)
+    outs = []
+    for t in range(x.shape[1]):
+        buf.mul_(0.5).add_(x[:, t])
+        outs.append(buf)
+    return outs
+
+
+@program
+def in_place_or_not(x, state):
+    h = start(x)
+    p = h
+    for t in range(x.shape[1]):
+        h += x[:, t]
+        h = torch.tanh(h) if t % 2 else h
+        state.log.append(h is p)
+        p = h
+    return h, p

@@ -16,7 +16,7 @@ differs_by_round(const kin_trace *t, uint32_t head, kin_vid vid, int depth)
     const kin_step *s = val->kind == KIN_VAL_STEP && val->step > head ? &t->steps.at[val->step] : NULL;
     if (s == NULL || val->note != 0 || depth > 4)
         return false;
-    bool builds = s->kind == KIN_STEP_BUILD_TUPLE || (s->kind == KIN_STEP_SUBSCR && !(s->flags & KIN_STEP_TORCH)) || s->kind == KIN_STEP_BUILD_SLICE || s->kind == KIN_STEP_BINARY || s->kind == KIN_STEP_UNARY;
+    bool builds = !(s->flags & (KIN_STEP_TORCH | KIN_STEP_OPAQUE)) && (kin_step_does(s, KIN_MOVES) || kin_step_does(s, KIN_ASKS));
     bool differs = s->kind == KIN_STEP_NEXT || s->kind == KIN_STEP_CARRY;
     for (uint32_t a = 0; builds && !differs && a < s->nargs; a++)
         differs = differs_by_round(t, head, t->vids.at[s->args + a], depth + 1);
