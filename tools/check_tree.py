@@ -1,4 +1,4 @@
-"""Checks every tracked file: its length (and that of the functions in src/), and that it holds no path of a particular machine. The pages about the code may
+"""Checks every tracked file: its length (and that of the functions in src/), and that it holds no path of a particular machine. No two files of tests have one name. The pages about the code may
 only name source files and functions that exist, and ARCHITECTURE.md has a row for each folder of src/.
 """
 
@@ -57,7 +57,19 @@ def folders_without_row(text, names):
             yield f"ARCHITECTURE.md: folder src/{folder} has no row"
 
 
+def tests_of_one_name(names):
+    """pytest imports a file of tests by its name alone, so one run cannot have two. tests/gpu has runs of its own."""
+    seen = {}
+    for name in names:
+        path = pathlib.PurePath(name)
+        if name.startswith("tests/") and path.match("test_*.py") and path.parts[1] != "gpu" and (ROOT / name).is_file():
+            if path.name in seen:
+                yield f"{name}: {seen[path.name]} has the same name, and pytest imports only one of them: rename it"
+            seen[path.name] = name
+
+
 def problems(names):
+    yield from tests_of_one_name(names)
     sources = [(ROOT / name) for name in names if name.startswith("src/")]
     words = {word for path in sources if path.is_file() for word in re.findall(r"\w+", path.read_text(errors="replace"))}
     for name in names:
