@@ -9,6 +9,17 @@
 #include "py/report/dump.h"
 #include "py/report/log.h"
 
+/* Is the answer of a function of ours True? Steals it; NULL: it raised, and what it raised is dropped. */
+static bool
+says_yes(PyObject *answer)
+{
+    bool yes = answer == Py_True;
+    Py_XDECREF(answer);
+    PyErr_Clear();
+    return yes;
+}
+
+/* kin_grad_enabled would do, but a first recording comes before it is set up. */
 int
 kin_grad_mode(void)
 {
@@ -32,12 +43,7 @@ kin_random_state(void)
 bool
 kin_random_restore(PyObject *before)
 {
-    PyObject *done = before == NULL ? NULL : kin_import_call("kintsugi._random", "restore_random_state", before);
-    bool restored = done == Py_True;
-    Py_XDECREF(done);
-    if (PyErr_Occurred())
-        PyErr_Clear();
-    return restored;
+    return before != NULL && says_yes(kin_import_call("kintsugi._random", "restore_random_state", before));
 }
 
 /* Do all torch calls of the entry only compute? */
@@ -50,14 +56,10 @@ torch_only_computed(kin_entry *v)
         calls += graph[i];
     }
     PyObject *graphs = graph == NULL || needed == NULL ? NULL : kin_dump_subgraphs(v, graph, needed, calls > 0);
-    PyObject *answer = graphs == NULL ? NULL : kin_import_call("kintsugi._launch", "only_compute", graphs);
-    bool only = answer == Py_True;
-    Py_XDECREF(answer);
+    bool only = says_yes(graphs == NULL ? NULL : kin_import_call("kintsugi._launch", "only_compute", graphs));
     Py_XDECREF(graphs);
     free(graph);
     free(needed);
-    if (PyErr_Occurred())
-        PyErr_Clear();
     return only;
 }
 

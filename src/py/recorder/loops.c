@@ -268,7 +268,7 @@ was_open_decision(rec *r, const rec_frame *f)
 static bool
 may_turn(rec *r, const rec_frame *f, kin_vid it)
 {
-    if (!may_have_loop(r) || (it != 0 && VIRTUAL(r, it) != NULL))
+    if (it != 0 && VIRTUAL(r, it) != NULL)
         return false;
     if (f->loop.head != 0 && f->loop.offset == f->offset)
         return true;
