@@ -92,10 +92,52 @@ test_raises_unseen(void)
     raises_unseen("%4 = aten.copy_.default(%1!, %3) : f32[5, 8]{8, 1}@1+0\nreturn\n", UINT32_MAX);
 }
 
+static bool
+measure(const char *text, kin_aten_work *out)
+{
+    kin_text why = {0};
+    kin_aten *g = kin_aten_parse(text, &why);
+    bool ok = CHECK(g != NULL) && kin_aten_measure(g, out);
+    kin_aten_free(g);
+    kin_text_deinit(&why);
+    return ok;
+}
+
+/* (rows, 8) times (8, 4), and a ReLU behind it; a view costs nothing. */
+static kin_aten_work
+measure_rows(int rows)
+{
+    char text[400];
+    kin_aten_work work = {0};
+    snprintf(text, sizeof text,
+             "%%1 = input 0 : f32[%d, 8]{8, 1}@1+0\n%%2 = input 1 : f32[8, 4]{4, 1}@2+0\n"
+             "%%3 = aten.mm.default(%%1, %%2) : f32[%d, 4]{4, 1}@3+0\n"
+             "%%4 = aten.t.default(%%3) : f32[4, %d]{1, 4}@3+0\n"
+             "%%5 = aten.relu.default(%%4) : f32[4, %d]{1, 4}@4+0\nreturn %%5\n",
+             rows, rows, rows, rows);
+    CHECK(measure(text, &work));
+    return work;
+}
+
+static void
+test_work(void)
+{
+    kin_aten_work five = measure_rows(5), ten = measure_rows(10), nothing;
+    CHECK(five.elements == 2 * 5 * 4 && five.products > 5 * 8 * 4 - 1e-6 && five.products < 5 * 8 * 4 + 1e-6);
+    CHECK(kin_aten_work_scale(&five, &five) == 1);
+    CHECK(kin_aten_work_scale(&ten, &five) > 0.499 && kin_aten_work_scale(&ten, &five) < 0.501);
+    CHECK(kin_aten_work_scale(&five, &ten) > 1.499 && kin_aten_work_scale(&five, &ten) < 1.501); /* only half of what is more */
+    CHECK(!measure("%1 = input 0 : f32[3]{1}@1+0\nreturn %1\n", &nothing) && nothing.elements == 0);
+    CHECK(kin_aten_work_scale(&five, &nothing) == 0 && kin_aten_work_scale(&nothing, &five) == 0);
+    kin_aten_work no_products = {.elements = 40};
+    CHECK(kin_aten_work_scale(&five, &no_products) == 0);
+}
+
 int
 main(void)
 {
     test_round_trip();
+    test_work();
     test_raises_unseen();
     refuse_text("%1 = input 1 : f32[]{}@1+0\nreturn\n", "line 1: inputs come first, in order");
     refuse_text("%1 = input 0 : f32[2]{}@1+0\nreturn\n", "line 1: as many strides as sizes expected");

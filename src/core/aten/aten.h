@@ -133,6 +133,17 @@ bool kin_aten_raises(const kin_aten *g, const kin_aten_call *call);
  * (needed.c): who computes only what is needed would not notice. UINT32_MAX: none. */
 uint32_t kin_aten_raises_unseen(const kin_aten *g);
 
+/* -- how much work its calls are (work.c) -- */
+typedef struct {
+    double elements; /* that the calls compute */
+    double products; /* multiplications in calls of libraries, up to a factor for each call */
+} kin_aten_work;
+/* False: there is no memory, or nothing to compute. */
+bool kin_aten_measure(const kin_aten *g, kin_aten_work *out);
+/* How many times as long as `from` do the same calls take for the sizes of `to`, at least? 0: it cannot be said. Fewer elements cost no less than their share, since calls have
+ * costs of their own; of what more elements cost only half is counted, since calls become more efficient. */
+double kin_aten_work_scale(const kin_aten_work *from, const kin_aten_work *to);
+
 /* Text as docs/design/kernels.md shows it; a WORD is printed bare, so it should hold letters, digits and "_.:/" only. */
 bool kin_aten_print(const kin_aten *g, kin_text *out);
 kin_aten *kin_aten_parse(const char *text, kin_text *why);

@@ -78,7 +78,8 @@ static kin_status
 rewrite(kin_compilation *c, kin_text *why)
 {
     kin_rewrite_options options = c->options->rewrite;
-    options.post = options.post && !acts(c->ir);
+    c->out->repeatable = !acts(c->ir);
+    options.post = options.post && c->out->repeatable;
     KIN_TRY(kin_rewrite(c->ir, c->graph, c->options->frozen, &options, &c->out->library));
     c->ir = c->out->library.ir;
     return KIN_OK;

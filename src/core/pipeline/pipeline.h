@@ -101,6 +101,7 @@ typedef struct {
     kin_compile_stats stats;
     KIN_VEC(kin_pass_note) passes;
     kin_jit_job *job;      /* background: the missing kernels (KIN_BREAK); the caller runs the job, then compiles again */
+    bool repeatable;       /* known to have no effects, random numbers among them */
     unsigned failed;       /* the pass that failed; UINT32_MAX: none */
 } kin_compiled;
 

@@ -266,7 +266,7 @@ run_backend(kin_launcher *base, kin_entry *v, const kin_subgraph *subgraph, PyOb
     return status == KIN_OK ? call(self, subgraph, in, out) : KIN_LAUNCH_NOT;
 }
 
-static void learn_backend(kin_launcher *base, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in);
+static void learn_backend(kin_launcher *base, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in, PyObject *const *out);
 
 /* Under settings that are switched before the graph and in it again, the proof is made where the graph begins. */
 static bool
@@ -287,7 +287,7 @@ choose_backend(kin_launcher *base, kin_entry *v, const kin_subgraph *subgraph, P
         return NULL;
     const proof *p = had == NULL && self->missed ? NULL : find_proof(self, in, had);
     if (p == NULL && had == NULL && is_complete(subgraph, in)) {
-        learn_backend(base, v, subgraph, in);
+        learn_backend(base, v, subgraph, in, NULL);
         p = find_proof(self, in, had);
     }
     *learn = p == NULL && self->proofs.len < PROOFS;
@@ -302,8 +302,9 @@ fits_backend(kin_launcher *self, void *chosen, uint32_t i, PyObject *obj)
 }
 
 static void
-learn_backend(kin_launcher *base, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in)
+learn_backend(kin_launcher *base, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in, PyObject *const *out)
 {
+    (void)out;
     kin_capture capture;
     if (find_proof((backend_launcher *)base, in, NULL) != NULL)
         return;

@@ -177,9 +177,10 @@ compile_captured(kernel_launcher *self, launch_version *version, kin_capture *ca
                  const kin_subgraph *subgraph, PyObject *const *in)
 {
     double start = kin_clock_ns();
+    (void)kin_aten_measure(capture->graph, &version->work);
     compile_capture(self, v, version, capture, subgraph, in);
     version->total_ns += kin_clock_ns() - start;
-    if (version->ticket != NULL) {
+    if (version->ticket != NULL || (self->meeting && self->keeps_met && !version->decided)) {
         hold(version, capture);
         return;
     }
@@ -431,7 +432,10 @@ launch_meet(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, P
     compile_version(self, version, v, subgraph, in);
     self->meeting = false;
     launch_note_cost(self, version);
-    launch_version_free(version);
+    if (self->keeps_met)
+        self->met = version;
+    else
+        launch_version_free(version);
 }
 
 void

@@ -56,6 +56,8 @@ typedef struct launch_version {
     double retry_at;   /* if it was slower: the time at which it is compiled and compared again; 0: never */
     uint32_t drops;       /* how often it was slower */
     bool small;           /* not compiled: a single call on little data */
+    bool repeatable;      /* its calls are known to have no effects but writes to inputs */
+    kin_aten_work work;   /* of its calls, if the passes made it; zeroed: not known */
 } launch_version;
 
 /* template.c: plans that were made, by structure. */
@@ -79,6 +81,9 @@ typedef struct {
     bool settled_training;  /* ... with gradients */
     bool off;               /* it is not faster */
     uint32_t tried;         /* calls in which both were timed */
+    uint32_t alone;         /* calls that ran the code alone to be compared with what the steps are expected to take */
+    double steps_ns;        /* the time of the steps in one call (expect.c); 0: not known */
+    kin_aten_work steps_work; /* ... whose work is this */
     double ours, theirs;    /* ... and their total times in nanoseconds */
     double plan_ns;         /* the time to make a plan */
     double copy_ns;         /* ... by copying another one; 0: none was copied */
@@ -90,6 +95,13 @@ typedef struct {
     launch_templates templates;
     uint32_t nmade, ncopied; /* plans since code for all sizes exists */
 } launch_sizes;
+
+typedef struct {
+    double ours, theirs;  /* nanoseconds */
+    bool disturbed;       /* other processes had the processor meanwhile */
+    bool expected;        /* `theirs` was not measured: it is the least that they take */
+    double clock, thread; /* when it began */
+} launch_timing;
 
 typedef struct {
     kin_launcher base;
@@ -107,12 +119,14 @@ typedef struct {
     uint32_t nplans;      /* versions for which the passes ran */
     uint32_t clock;       /* of uses */
     double first_ns;      /* by how much the first run of new code was slower than its steps, because of packing */
-    double begun;         /* when the steps of this call began; 0: not measured */
+    launch_timing begun;  /* when the steps of this call began; clock 0: not measured */
     bool varies;          /* its trace has dynamic dims, or few calls reach it */
     bool must_pay;        /* few calls reach it: code must pay for itself first */
     bool full;            /* the limit of signatures, or of excluded calls, is reached */
     launch_sizes sizes;
     bool meeting;         /* the capture is only noted */
+    bool keeps_met;       /* ... and kept until the steps of the call have been timed (expect.c) */
+    launch_version *met;  /* NULL: none is kept */
     bool ahead;           /* the plan is made ahead, for inputs that no call has had yet */
     bool checking;        /* the plan is only made to verify a copied one */
     char gone[200];       /* the reason why nothing is compiled any more */
@@ -179,10 +193,6 @@ bool launch_sizes_wait(kernel_launcher *self);
 void launch_sizes_count_made(kernel_launcher *self, launch_version *version);
 /* Should steps and code both be timed in this call, to decide for all sizes? */
 bool launch_sizes_are_in_trial(const kernel_launcher *self, const launch_version *version);
-typedef struct {
-    double ours, theirs; /* nanoseconds */
-    bool disturbed;      /* other processes had the processor meanwhile */
-} launch_timing;
 void launch_sizes_note_trial(kernel_launcher *self, const launch_timing *t);
 /* The version gives gradients, and was found faster. */
 void launch_sizes_note_training(kernel_launcher *self, const launch_version *version);
@@ -353,6 +363,23 @@ bool launch_is_settled(const kernel_launcher *self, const launch_version *versio
 bool launch_is_due(const launch_version *version);
 /* Drops the code; false if it is running. */
 bool launch_drop(launch_version *version);
+
+launch_timing launch_timing_begin(void);
+/* Other processes had the processor since it began. */
+bool launch_timing_is_disturbed(const launch_timing *t);
+
+/* -- expect.c --------------------------------------------------------------------------------------------------- */
+
+/* The steps of the version took so long, and gave what the capture says. */
+void launch_note_steps(kernel_launcher *self, const launch_version *version, double ns);
+/* The sizes of this call were only noted, and the capture was kept: to be freed by the caller. NULL: it was not. */
+launch_version *launch_take_met(kernel_launcher *self);
+/* Their steps have run, and took so long. */
+void launch_learn_steps(kernel_launcher *self, const launch_version *met, const kin_subgraph *subgraph, PyObject *const *in, PyObject *const *out, double ns);
+/* Runs them in place of a launch, and times them. */
+kin_launch launch_time_steps(kernel_launcher *self, const launch_version *met, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in, PyObject **out);
+/* The least time that the steps are expected to take for the version's sizes; 0: nothing can be said. */
+double launch_steps_expected_ns(const kernel_launcher *self, const launch_version *version);
 
 /* -- async.c ---------------------------------------------------------------------------------------------------- */
 

@@ -1,6 +1,7 @@
 /* The launcher of a subgraph (py/replay/subgraphs.h): selects the version that fits the inputs, and decides what to do if none does. */
 #include <stdlib.h>
 
+#include "core/base/clock.h"
 #include "py/aten/tensor.h"
 #include "py/aten/make.h"
 #include "py/compat/signals.h"
@@ -82,7 +83,13 @@ run_held(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyOb
             prepare_region(self, v, subgraph, in);
         return KIN_LAUNCH_NOT;
     }
-    launch_version *version = find_version(self, v, subgraph, in);
+    self->keeps_met = true;
+    launch_version *version = find_version(self, v, subgraph, in), *met = launch_take_met(self);
+    if (met != NULL) {
+        kin_launch done = launch_time_steps(self, met, v, subgraph, in, out);
+        launch_version_free(met);
+        return done;
+    }
     if (version == NULL || version->code == NULL)
         return KIN_LAUNCH_NOT;
     return launch_or_try(self, version, v, subgraph, in, out);
@@ -200,26 +207,34 @@ fits_kernels(kin_launcher *base, void *chosen, uint32_t i, PyObject *obj)
 }
 
 static void
-learn_held(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in)
+learn_held(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in, PyObject *const *out)
 {
+    launch_timing took = self->begun;
+    took.theirs = took.clock > 0 ? kin_clock_ns() - took.clock : 0;
+    bool timed = took.theirs > 0 && !launch_timing_is_disturbed(&took);
     if (is_left_to_torch(self) || is_refused(self, subgraph, in))
         return;
     launch_version *version = launch_sizes_find(self, in, subgraph->nin);
     if (version == NULL && !launch_takes(self, v, subgraph, in))
         return;
+    self->keeps_met = timed && out != NULL;
     if (version == NULL)
         launch_compile_if_worth(self, v, subgraph, in);
     else if (version->again || launch_is_due(version) || launch_is_worth_again(self, version, v, subgraph, in))
         launch_compile_again(self, version, v, subgraph, in);
     else if (version->ticket != NULL)
         launch_compile_ready(self, version, v, subgraph, in);
+    launch_version *met = launch_take_met(self);
+    if (met != NULL)
+        launch_learn_steps(self, met, subgraph, in, out, took.theirs);
+    launch_version_free(met);
 }
 
 static void
-learn_kernels(kin_launcher *base, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in)
+learn_kernels(kin_launcher *base, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in, PyObject *const *out)
 {
     bool held = kin_signals_hold();
-    learn_held((kernel_launcher *)base, v, subgraph, in);
+    learn_held((kernel_launcher *)base, v, subgraph, in, out);
     if (held)
         kin_signals_release();
 }

@@ -393,6 +393,7 @@ keep_reports(launch_version *version, kin_compiled *made, const kin_pipeline_opt
     version->lower = options->lower;
     version->rewrite = options->rewrite;
     version->libraries = made->library.ir != NULL;
+    version->repeatable = made->repeatable;
     if (main->text == NULL)
         return;
     kin_text text = {0};

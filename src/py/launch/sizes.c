@@ -278,7 +278,7 @@ launch_sizes_note_training(kernel_launcher *self, const launch_version *version)
     s->settled_training = clear || (s->tried >= KIN_TIER_AB_FEW && s->ours <= s->theirs); /* the gain may be small, but every size has it */
 }
 
-/* Steps and code were both timed in one call. */
+/* Steps and code were both timed in one call, or the code was, and the least that steps would take is known. */
 void
 launch_sizes_note_trial(kernel_launcher *self, const launch_timing *t)
 {
@@ -287,7 +287,7 @@ launch_sizes_note_trial(kernel_launcher *self, const launch_timing *t)
     s->theirs += t->theirs;
     s->tried++;
     bool clear = s->tried >= KIN_TIER_AB_FEW && s->ours < KIN_TIER_AB_CLEARLY * s->theirs;
-    bool once = s->tried == 1 && !t->disturbed && s->ours < KIN_TIER_AB_ONCE * s->theirs;
+    bool once = s->tried == 1 && !t->disturbed && s->ours < (t->expected ? KIN_TIER_AB_CLEARLY : KIN_TIER_AB_ONCE) * s->theirs;
     if (!clear && !once && s->tried < self->context.trials)
         return;
     s->settled = s->ours <= s->theirs;

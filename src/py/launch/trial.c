@@ -185,7 +185,10 @@ try_steps(kernel_launcher *self, launch_version *version, kin_entry *v, const ki
     if (kept == NULL)
         return KIN_LAUNCH_NOT;
     version->code->running++; /* the steps must not free it */
+    launch_timing t = launch_timing_begin();
     kin_launch done = kin_capture_do(v, subgraph, in, out, &ns);
+    t.theirs = ns;
+    bool disturbed = launch_timing_is_disturbed(&t);
     version->code->running--;
     if (done == KIN_LAUNCH_NOT)
         launch_put_back_written(kept, version->code, in);
@@ -196,6 +199,8 @@ try_steps(kernel_launcher *self, launch_version *version, kin_entry *v, const ki
             launch_say(self, version->reason);
         return done;
     }
+    if (done == KIN_LAUNCH_DONE && !disturbed)
+        launch_note_steps(self, version, ns);
     if (done == KIN_LAUNCH_DONE)
         note_time(self, version, true, ns);
     else
@@ -218,11 +223,18 @@ try_launch(kernel_launcher *self, launch_version *version, PyObject *const *in, 
     return done;
 }
 
-/* By how much wall-clock time exceeded this thread's processor time since both were read. */
-static double
-elsewhere(double clock, double thread)
+launch_timing
+launch_timing_begin(void)
 {
-    return (kin_clock_ns() - clock) - (kin_clock_thread_ns() - thread);
+    return (launch_timing){.clock = kin_clock_ns(), .thread = kin_clock_thread_ns()};
+}
+
+/* Did wall-clock time exceed this thread's processor time? */
+bool
+launch_timing_is_disturbed(const launch_timing *t)
+{
+    double elsewhere = (kin_clock_ns() - t->clock) - (kin_clock_thread_ns() - t->thread);
+    return elsewhere > KIN_TIER_AB_DISTURBED * t->theirs;
 }
 
 static double
@@ -231,18 +243,22 @@ renewal_ns(const launch_version *version)
     return version->code == NULL || version->code->frozen == NULL ? 0 : launch_frozen_renewal_ns(version->code->frozen);
 }
 
-/* Runs the code only to time it; packing weights, which happens once, is not counted. False: it failed. */
+/* Runs the code and times it; packing weights, which happens once, is not counted. */
+static kin_launch
+time_code(kernel_launcher *self, launch_version *version, PyObject *const *in, PyObject **out, double *ns)
+{
+    double packed = renewal_ns(version), start = kin_clock_ns();
+    kin_launch done = launch_run_code(self, version, in, out);
+    *ns = kin_clock_ns() - start - (renewal_ns(version) - packed);
+    return done;
+}
+
+/* ... only to time it. False: it failed. */
 static bool
-time_code(kernel_launcher *self, launch_version *version, PyObject *const *in, uint32_t nout, double *ns)
+only_time_code(kernel_launcher *self, launch_version *version, PyObject *const *in, uint32_t nout, double *ns)
 {
     PyObject **out = calloc(nout + 1, sizeof *out);
-    if (out == NULL || version->code == NULL) {
-        free(out);
-        return false;
-    }
-    double packed = renewal_ns(version), start = kin_clock_ns();
-    bool ok = launch_run_code(self, version, in, out) == KIN_LAUNCH_DONE;
-    *ns = kin_clock_ns() - start - (renewal_ns(version) - packed);
+    bool ok = out != NULL && version->code != NULL && time_code(self, version, in, out, ns) == KIN_LAUNCH_DONE;
     for (uint32_t k = 0; ok && k < nout; k++)
         Py_CLEAR(out[k]);
     free(out);
@@ -254,15 +270,30 @@ time_code(kernel_launcher *self, launch_version *version, PyObject *const *in, u
 static kin_launch
 try_both(kernel_launcher *self, launch_version *version, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in, PyObject **out)
 {
-    double clock = kin_clock_ns(), thread = kin_clock_thread_ns();
+    launch_timing t = launch_timing_begin();
     kin_launch done = try_steps(self, version, v, subgraph, in, out);
-    launch_timing t = {.theirs = version->abtest.theirs};
+    t.theirs = version->abtest.theirs;
     uint64_t before = renewals(version);
-    bool ran = done == KIN_LAUNCH_DONE && time_code(self, version, in, subgraph->nout, &t.ours);
+    bool ran = done == KIN_LAUNCH_DONE && only_time_code(self, version, in, subgraph->nout, &t.ours);
     if (ran && t.ours > KIN_TIER_AB_ONCE * t.theirs && (self->sizes.tried == 0 || before != renewals(version)))
-        ran = time_code(self, version, in, subgraph->nout, &t.ours);
-    t.disturbed = elsewhere(clock, thread) > KIN_TIER_AB_DISTURBED * t.theirs;
+        ran = only_time_code(self, version, in, subgraph->nout, &t.ours);
+    t.disturbed = launch_timing_is_disturbed(&t);
     if (ran)
+        launch_sizes_note_trial(self, &t);
+    return done;
+}
+
+/* Runs the code alone, and compares its time with what the steps are expected to take. If that is not clear after a few calls, both are run in one. */
+static kin_launch
+try_alone(kernel_launcher *self, launch_version *version, double expected, PyObject *const *in, PyObject **out)
+{
+    launch_timing t = launch_timing_begin();
+    self->sizes.alone++;
+    kin_launch done = time_code(self, version, in, out, &t.ours);
+    t.theirs = expected;
+    t.expected = true;
+    t.disturbed = launch_timing_is_disturbed(&t);
+    if (done == KIN_LAUNCH_DONE && !t.disturbed && t.ours < KIN_TIER_AB_CLEARLY * t.theirs)
         launch_sizes_note_trial(self, &t);
     return done;
 }
@@ -290,7 +321,9 @@ launch_or_try(kernel_launcher *self, launch_version *version, kin_entry *v, cons
         return launch_validate(self, version, v, subgraph, in, out);
     if (launch_is_settled(self, version))
         return launch_run_code(self, version, in, out);
-    if (launch_sizes_are_in_trial(self, version) && !launch_acts(version))
-        return try_both(self, version, v, subgraph, in, out);
+    if (launch_sizes_are_in_trial(self, version) && !launch_acts(version)) {
+        double expected = self->sizes.tried == 0 && self->sizes.alone < KIN_TIER_AB_ALONE ? launch_steps_expected_ns(self, version) : 0;
+        return expected > 0 ? try_alone(self, version, expected, in, out) : try_both(self, version, v, subgraph, in, out);
+    }
     return kin_abtest_is_theirs(&version->abtest) ? try_steps(self, version, v, subgraph, in, out) : try_launch(self, version, in, out);
 }

@@ -65,8 +65,8 @@ last_compile_ns(const kernel_launcher *self)
 static double
 take_time(kernel_launcher *self)
 {
-    double ns = self->begun > 0 ? kin_clock_ns() - self->begun : 0;
-    self->begun = 0;
+    double ns = self->begun.clock > 0 ? kin_clock_ns() - self->begun.clock : 0;
+    self->begun.clock = 0;
     return ns;
 }
 
@@ -264,7 +264,7 @@ launch_note_use(kernel_launcher *self, launch_version *version)
 void
 launch_begin_steps(kernel_launcher *self)
 {
-    self->begun = kin_clock_ns();
+    self->begun = launch_timing_begin();
 }
 
 static bool

@@ -434,9 +434,13 @@ kin_pending_end_learning(kin_run *r, uint32_t step, bool complete)
     inputs in;
     r->learning = NULL;
     if (complete) {
+        PyObject **out = calloc(subgraph->nout + 1, sizeof *out);
+        for (uint32_t k = 0; out != NULL && k < subgraph->nout; k++)
+            out[k] = kin_run_value(r, subgraph->out[k]);
         if (take_inputs(r, subgraph, subgraph->nin, &in))
-            subgraph->launcher->learn(subgraph->launcher, r->v, subgraph, in.values);
+            subgraph->launcher->learn(subgraph->launcher, r->v, subgraph, in.values, out);
         drop_inputs(&in);
+        free(out);
     }
     for (uint32_t i = subgraph->first; i < step; i++)
         kin_run_free(r, &r->t->steps.at[i]);

@@ -64,7 +64,16 @@ kin_run_free_between(kin_run *r, uint32_t first, uint32_t last)
         Py_CLEAR(r->slots[r->t->vids.at[k]]);
 }
 
-/* While a subgraph is learned its inputs stay; what its own calls made is never one of them. */
+static bool
+is_given(const kin_subgraph *subgraph, kin_vid vid)
+{
+    for (uint32_t k = 0; k < subgraph->nout; k++)
+        if (subgraph->out[k] == vid)
+            return true;
+    return false;
+}
+
+/* While a subgraph is learned its inputs stay, and so do its results. */
 static void
 free_learned(kin_run *r, const kin_step *s)
 {
@@ -73,7 +82,7 @@ free_learned(kin_run *r, const kin_step *s)
     for (uint32_t i = 0; i < s->nfrees; i++) {
         const kin_val *val = &r->t->vals.at[vids[i]];
         if (val->kind == KIN_VAL_STEP && val->step >= subgraph->first && val->step <= subgraph->last &&
-            subgraph->role[val->step - subgraph->first] == KIN_ROLE_CALL)
+            subgraph->role[val->step - subgraph->first] == KIN_ROLE_CALL && !is_given(subgraph, vids[i]))
             Py_CLEAR(r->slots[vids[i]]);
     }
 }

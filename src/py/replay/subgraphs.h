@@ -18,9 +18,10 @@ typedef struct kin_launcher {
     kin_launch (*run)(struct kin_launcher *self, kin_entry *v, const struct kin_subgraph *subgraph, PyObject *const *in,
                       PyObject **out);
     /* For deferred subgraphs; NULL: none are. The code for these inputs, as far as they are there (NULL: not yet): asked again with
-     * more of them, and with `had` to prefer. NULL: there is none; *learn: the steps should run one by one and `learn` be called. */
+     * more of them, and with `had` to prefer. NULL: there is none; *learn: the steps should run one by one and `learn` be called, with what they gave (borrowed; NULL inside: it is
+     * gone, or altogether: nothing is known of it). */
     void *(*choose)(struct kin_launcher *self, kin_entry *v, const struct kin_subgraph *subgraph, PyObject *const *in, void *had, bool *learn);
-    void (*learn)(struct kin_launcher *self, kin_entry *v, const struct kin_subgraph *subgraph, PyObject *const *in);
+    void (*learn)(struct kin_launcher *self, kin_entry *v, const struct kin_subgraph *subgraph, PyObject *const *in, PyObject *const *out);
     kin_launch (*run_chosen)(struct kin_launcher *self, void *chosen, kin_entry *v, const struct kin_subgraph *subgraph,
                              PyObject *const *in, PyObject **out);
     /* Does input i fit what was chosen? */
