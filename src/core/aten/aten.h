@@ -140,9 +140,8 @@ typedef struct {
 } kin_aten_work;
 /* False: there is no memory, or nothing to compute. */
 bool kin_aten_measure(const kin_aten *g, kin_aten_work *out);
-/* How many times as long as `from` do the same calls take for the sizes of `to`, at least? 0: it cannot be said. Fewer elements cost no less than their share, since calls have
- * costs of their own; of what more elements cost only half is counted, since calls become more efficient. */
-double kin_aten_work_scale(const kin_aten_work *from, const kin_aten_work *to);
+/* How many times as much work is `to`, of the same calls for other sizes, as `from`: the least that any measure says; 0: it cannot be said. */
+double kin_aten_work_ratio(const kin_aten_work *from, const kin_aten_work *to);
 
 /* Text as docs/design/kernels.md shows it; a WORD is printed bare, so it should hold letters, digits and "_.:/" only. */
 bool kin_aten_print(const kin_aten *g, kin_text *out);

@@ -67,11 +67,10 @@ kin_aten_measure(const kin_aten *g, kin_aten_work *out)
 }
 
 double
-kin_aten_work_scale(const kin_aten_work *from, const kin_aten_work *to)
+kin_aten_work_ratio(const kin_aten_work *from, const kin_aten_work *to)
 {
     if (from->elements == 0 || to->elements == 0 || (from->products == 0) != (to->products == 0))
         return 0;
     double elements = to->elements / from->elements, products = from->products == 0 ? elements : to->products / from->products;
-    double least = elements < products ? elements : products;
-    return least <= 1 ? least : 1 + (least - 1) / 2;
+    return elements < products ? elements : products;
 }

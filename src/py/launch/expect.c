@@ -154,7 +154,10 @@ launch_time_steps(kernel_launcher *self, const launch_version *met, kin_entry *v
 }
 
 double
-launch_steps_expected_ns(const kernel_launcher *self, const launch_version *version)
+launch_steps_expected_ns(const kernel_launcher *self, const launch_version *version, double *least)
 {
-    return self->sizes.steps_ns * kin_aten_work_scale(&self->sizes.steps_work, &version->work);
+    double ratio = kin_aten_work_ratio(&self->sizes.steps_work, &version->work);
+    /* Fewer elements cost no less than their share, since calls have costs of their own; of what more elements cost only half is counted, since calls become more efficient. */
+    *least = self->sizes.steps_ns * (ratio <= 1 ? ratio : 1 + (ratio - 1) / 2);
+    return self->sizes.steps_ns * ratio;
 }

@@ -82,6 +82,7 @@ typedef struct {
     bool off;               /* it is not faster */
     uint32_t tried;         /* calls in which both were timed */
     uint32_t alone;         /* calls that ran the code alone to be compared with what the steps are expected to take */
+    bool expected;          /* ... which has settled the comparison */
     double steps_ns;        /* the time of the steps in one call (expect.c); 0: not known */
     kin_aten_work steps_work; /* ... whose work is this */
     double ours, theirs;    /* ... and their total times in nanoseconds */
@@ -99,7 +100,6 @@ typedef struct {
 typedef struct {
     double ours, theirs;  /* nanoseconds */
     bool disturbed;       /* other processes had the processor meanwhile */
-    bool expected;        /* `theirs` was not measured: it is the least that they take */
     double clock, thread; /* when it began */
 } launch_timing;
 
@@ -194,6 +194,10 @@ void launch_sizes_count_made(kernel_launcher *self, launch_version *version);
 /* Should steps and code both be timed in this call, to decide for all sizes? */
 bool launch_sizes_are_in_trial(const kernel_launcher *self, const launch_version *version);
 void launch_sizes_note_trial(kernel_launcher *self, const launch_timing *t);
+/* Should the code run alone, and be compared with what the steps are expected to take? */
+bool launch_sizes_may_run_alone(const kernel_launcher *self, const launch_version *version);
+/* It did; `theirs` is the least that the steps take, `usual` what they take as far as is known. */
+void launch_sizes_note_alone(kernel_launcher *self, const launch_timing *t, double usual);
 /* The version gives gradients, and was found faster. */
 void launch_sizes_note_training(kernel_launcher *self, const launch_version *version);
 
@@ -378,8 +382,8 @@ launch_version *launch_take_met(kernel_launcher *self);
 void launch_learn_steps(kernel_launcher *self, const launch_version *met, const kin_subgraph *subgraph, PyObject *const *in, PyObject *const *out, double ns);
 /* Runs them in place of a launch, and times them. */
 kin_launch launch_time_steps(kernel_launcher *self, const launch_version *met, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in, PyObject **out);
-/* The least time that the steps are expected to take for the version's sizes; 0: nothing can be said. */
-double launch_steps_expected_ns(const kernel_launcher *self, const launch_version *version);
+/* The time that the steps are expected to take for the version's sizes, and the least that they do; 0: nothing can be said. */
+double launch_steps_expected_ns(const kernel_launcher *self, const launch_version *version, double *least);
 
 /* -- async.c ---------------------------------------------------------------------------------------------------- */
 

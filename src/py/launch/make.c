@@ -307,18 +307,16 @@ say_kept(const launch_code *code, const kin_ir *once, kin_text *out)
     return !out->failed;
 }
 
-/* Programs of the same graph for other sizes mostly keep the same values. */
+/* Programs of the same graph for other sizes mostly keep the same values, and so do those of other recordings of the function. (Other functions do not share them: whether their weights
+ * change too often is a question of its own.) */
 static kin_status
 take_frozen(maker *m, const kin_ir *once)
 {
     kin_text key = {0};
+    kin_text_addf(&key, "of %p\n", (void *)PyFunction_GetCode(m->v->func));
     kin_status status = say_kept(m->code, once, &key) ? KIN_OK : KIN_NOMEM;
-    bool sizes = launch_sizes_are_on(m->self);
-    for (uint32_t i = m->self->versions.len; status == KIN_OK && sizes && m->code->frozen == NULL && i-- > 0;)
-        if (m->self->versions.at[i]->code != NULL)
-            m->code->frozen = launch_frozen_share(m->self->versions.at[i]->code->frozen, &key);
-    if (status == KIN_OK && m->code->frozen == NULL)
-        status = launch_frozen_new(m->code, &key, &m->code->frozen);
+    if (status == KIN_OK)
+        status = launch_frozen_new(m->code, &key, launch_sizes_are_on(m->self), &m->code->frozen);
     kin_text_deinit(&key);
     return status;
 }

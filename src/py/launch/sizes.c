@@ -278,7 +278,31 @@ launch_sizes_note_training(kernel_launcher *self, const launch_version *version)
     s->settled_training = clear || (s->tried >= KIN_TIER_AB_FEW && s->ours <= s->theirs); /* the gain may be small, but every size has it */
 }
 
-/* Steps and code were both timed in one call, or the code was, and the least that steps would take is known. */
+bool
+launch_sizes_may_run_alone(const kernel_launcher *self, const launch_version *version)
+{
+    const launch_sizes *s = &self->sizes;
+    return s->alone < KIN_TIER_AB_ALONE && s->steps_ns > 0 && launch_sizes_are_on(self) && (s->settled ? s->expected : s->ready && s->tried == 0) &&
+           self->context.trials > 0 && version->code->training == NULL && version->code->nwrites == 0;
+}
+
+/* What a call gains is told by the best of these runs, since the first ones find nothing in the processor's caches, and for the sizes whose steps were timed: what small ones take
+ * is expected too low. */
+void
+launch_sizes_note_alone(kernel_launcher *self, const launch_timing *t, double usual)
+{
+    launch_sizes *s = &self->sizes;
+    if (!s->settled && t->ours >= KIN_TIER_AB_CLEARLY * t->theirs)
+        return;
+    double share = t->ours < usual ? t->ours / usual : 1;
+    if (!s->settled || share * s->theirs < s->ours)
+        s->ours = share * s->steps_ns;
+    s->theirs = s->steps_ns;
+    s->settled = s->expected = true;
+    s->tried = 1;
+}
+
+/* Steps and code were both timed in one call. */
 void
 launch_sizes_note_trial(kernel_launcher *self, const launch_timing *t)
 {
@@ -287,7 +311,7 @@ launch_sizes_note_trial(kernel_launcher *self, const launch_timing *t)
     s->theirs += t->theirs;
     s->tried++;
     bool clear = s->tried >= KIN_TIER_AB_FEW && s->ours < KIN_TIER_AB_CLEARLY * s->theirs;
-    bool once = s->tried == 1 && !t->disturbed && s->ours < (t->expected ? KIN_TIER_AB_CLEARLY : KIN_TIER_AB_ONCE) * s->theirs;
+    bool once = s->tried == 1 && !t->disturbed && s->ours < KIN_TIER_AB_ONCE * s->theirs;
     if (!clear && !once && s->tried < self->context.trials)
         return;
     s->settled = s->ours <= s->theirs;

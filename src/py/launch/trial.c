@@ -283,18 +283,16 @@ try_both(kernel_launcher *self, launch_version *version, kin_entry *v, const kin
     return done;
 }
 
-/* Runs the code alone, and compares its time with what the steps are expected to take. If that is not clear after a few calls, both are run in one. */
+/* Runs the code alone, and compares its time with what the steps are expected to take. */
 static kin_launch
-try_alone(kernel_launcher *self, launch_version *version, double expected, PyObject *const *in, PyObject **out)
+try_alone(kernel_launcher *self, launch_version *version, PyObject *const *in, PyObject **out)
 {
     launch_timing t = launch_timing_begin();
+    double usual = launch_steps_expected_ns(self, version, &t.theirs);
     self->sizes.alone++;
     kin_launch done = time_code(self, version, in, out, &t.ours);
-    t.theirs = expected;
-    t.expected = true;
-    t.disturbed = launch_timing_is_disturbed(&t);
-    if (done == KIN_LAUNCH_DONE && !t.disturbed && t.ours < KIN_TIER_AB_CLEARLY * t.theirs)
-        launch_sizes_note_trial(self, &t);
+    if (done == KIN_LAUNCH_DONE && !launch_timing_is_disturbed(&t))
+        launch_sizes_note_alone(self, &t, usual);
     return done;
 }
 
@@ -319,11 +317,12 @@ launch_or_try(kernel_launcher *self, launch_version *version, kin_entry *v, cons
         launch_sizes_take_over(self, version);
     if (launch_wants_validation(self, version))
         return launch_validate(self, version, v, subgraph, in, out);
+    double least;
+    if (launch_sizes_may_run_alone(self, version) && !launch_acts(version) && launch_steps_expected_ns(self, version, &least) > 0)
+        return try_alone(self, version, in, out);
     if (launch_is_settled(self, version))
         return launch_run_code(self, version, in, out);
-    if (launch_sizes_are_in_trial(self, version) && !launch_acts(version)) {
-        double expected = self->sizes.tried == 0 && self->sizes.alone < KIN_TIER_AB_ALONE ? launch_steps_expected_ns(self, version) : 0;
-        return expected > 0 ? try_alone(self, version, expected, in, out) : try_both(self, version, v, subgraph, in, out);
-    }
+    if (launch_sizes_are_in_trial(self, version) && !launch_acts(version))
+        return try_both(self, version, v, subgraph, in, out);
     return kin_abtest_is_theirs(&version->abtest) ? try_steps(self, version, v, subgraph, in, out) : try_launch(self, version, in, out);
 }

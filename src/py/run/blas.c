@@ -59,12 +59,22 @@ typedef struct {
     double best; /* ns */
 } contender;
 
+static const double FASTER = 1.25; /* BLAS is in use if ours take so many times as long */
+
+/* Is it on one side of that by far? */
+static bool
+is_clear(const contender *both)
+{
+    double ratio = both[0].best / both[1].best;
+    return ratio < 1.05 || ratio > 1.5;
+}
+
 /* A product with b packed as it is done for frozen weights, by each of two in turns: the processor's clock may change meanwhile, and then does so for both. False
  * without memory. */
 static bool
 time_products(contender *both, clockid_t clock)
 {
-    enum { M = 96, K = 256, N = 256, TURNS = 12 };
+    enum { M = 96, K = 256, N = 256, TURNS = 12, FEW = 3 };
     float *room = calloc(M * K + K * N + M * N, sizeof *room);
     if (room == NULL)
         return false;
@@ -72,7 +82,7 @@ time_products(contender *both, clockid_t clock)
     for (int i = 0; i < 2; i++)
         both[i].form = kin_gemm_wants_packed(both[i].blas, M, &b) ? kin_gemm_pack(both[i].blas, M, &b) : NULL;
     bool ok = true;
-    for (int turn = 0; ok && turn < 2 * TURNS; turn++) {
+    for (int turn = 0; ok && turn < 2 * TURNS && (turn < 2 * FEW || turn % 2 == 1 || !is_clear(both)); turn++) {
         contender *one = &both[turn % 2];
         double start = kin_clock_read(clock);
         ok = kin_gemm(one->blas, &a, &b, one->form, room + M * K + K * N, NULL);
@@ -91,7 +101,6 @@ time_products(contender *both, clockid_t clock)
 static bool
 is_own_better(void)
 {
-    static const double FASTER = 1.25;
     int (*set_threads)(int) = NULL;
     kin_blas own = found;
     own.own = true;

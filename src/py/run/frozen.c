@@ -48,7 +48,8 @@ struct launch_frozen {
     char why[120];           /* why one was lost */
     KIN_VEC(weights *) sets;
     kin_text key;            /* how values are made */
-    uint32_t refs;           /* of code: that for other sizes shares them */
+    uint32_t refs;           /* of code: that for other sizes, and of other recordings of the function, shares them */
+    launch_frozen *next;     /* of all of this process; guarded by the GIL */
     uint64_t runs, renewals;
     double renewal_ns;       /* all of these */
 };
@@ -458,15 +459,14 @@ packs_anything(const launch_code *code)
     return false;
 }
 
-kin_status
-launch_frozen_new(const launch_code *code, kin_text *key, launch_frozen **out)
+static launch_frozen *all; /* the newest first */
+
+static launch_frozen *
+new_frozen(const launch_code *code, kin_text *key)
 {
-    *out = NULL;
-    if (code->once.program == NULL && !packs_anything(code))
-        return KIN_OK;
     launch_frozen *f = calloc(1, sizeof *f);
     if (f == NULL)
-        return KIN_NOMEM;
+        return NULL;
     f->refs = 1;
     f->key = *key;
     *key = (kin_text){0};
@@ -475,10 +475,33 @@ launch_frozen_new(const launch_code *code, kin_text *key, launch_frozen **out)
     f->bytes = calloc(code->ninputs + 1, sizeof *f->bytes);
     f->changes = calloc(code->ninputs + 1, sizeof *f->changes);
     f->lost = calloc(code->ninputs + 1, sizeof *f->lost);
-    if (f->watched == NULL || f->subgraph_input == NULL || f->bytes == NULL || f->changes == NULL || f->lost == NULL) {
-        launch_frozen_free(f);
+    f->next = all;
+    all = f;
+    if (f->watched != NULL && f->subgraph_input != NULL && f->bytes != NULL && f->changes != NULL && f->lost != NULL)
+        return f;
+    launch_frozen_free(f);
+    return NULL;
+}
+
+/* Are values made in the same way, of the same inputs? */
+static bool
+is_alike(const launch_frozen *a, const launch_frozen *b)
+{
+    return a->key.len == b->key.len && a->key.len > 0 && memcmp(a->key.at, b->key.at, a->key.len) == 0 && a->nwatched == b->nwatched &&
+           memcmp(a->watched, b->watched, a->nwatched * sizeof *a->watched) == 0 &&
+           memcmp(a->subgraph_input, b->subgraph_input, a->nwatched * sizeof *a->subgraph_input) == 0 &&
+           memcmp(a->bytes, b->bytes, a->nwatched * sizeof *a->bytes) == 0;
+}
+
+kin_status
+launch_frozen_new(const launch_code *code, kin_text *key, bool shares, launch_frozen **out)
+{
+    *out = NULL;
+    if (code->once.program == NULL && !packs_anything(code))
+        return KIN_OK;
+    launch_frozen *f = new_frozen(code, key);
+    if (f == NULL)
         return KIN_NOMEM;
-    }
     for (uint32_t i = 0; i < code->ninputs; i++) {
         size_t bytes = bytes_of_input(code->once.program, i);
         if (bytes == 0 && !is_packed(code, i))
@@ -488,16 +511,14 @@ launch_frozen_new(const launch_code *code, kin_text *key, launch_frozen **out)
         f->bytes[f->nwatched++] = bytes > 0 ? bytes : bytes_of_input(code->main.program, i);
     }
     *out = f;
+    for (launch_frozen *other = f->next; shares && other != NULL; other = other->next)
+        if (!other->any_lost && is_alike(f, other)) {
+            other->refs++;
+            launch_frozen_free(f);
+            *out = other;
+            break;
+        }
     return KIN_OK;
-}
-
-launch_frozen *
-launch_frozen_share(launch_frozen *f, const kin_text *key)
-{
-    if (f == NULL || f->any_lost || f->key.failed || key->failed || f->key.len != key->len || (key->len > 0 && memcmp(f->key.at, key->at, key->len) != 0))
-        return NULL;
-    f->refs++;
-    return f;
 }
 
 launch_frozen *
@@ -514,6 +535,11 @@ launch_frozen_free(launch_frozen *f)
 {
     if (f == NULL || --f->refs > 0)
         return;
+    for (launch_frozen **at = &all; *at != NULL; at = &(*at)->next)
+        if (*at == f) {
+            *at = f->next;
+            break;
+        }
     kin_text_deinit(&f->key);
     for (uint32_t i = 0; i < f->sets.len; i++)
         free_weights(f->sets.at[i]);

@@ -20,10 +20,9 @@ typedef struct {
 
 void launch_prepared_release(launch_prepared *p);
 
-/* For code whose `main` and `once` programs are complete. KIN_OK with *out NULL: nothing is kept. Its kept values are made in the way that `key` tells, which it takes. */
-kin_status launch_frozen_new(const launch_code *code, kin_text *key, launch_frozen **out) KIN_MUST_CHECK;
-/* Another reference, for code whose values are made in the same way; NULL: they are not. */
-launch_frozen *launch_frozen_share(launch_frozen *f, const kin_text *key);
+/* For code whose `main` and `once` programs are complete. KIN_OK with *out NULL: nothing is kept. Its kept values are made in the way that `key` tells, which it takes; `shares`: other
+ * code whose values are made in the same way of the same inputs of its subgraph has them too. */
+kin_status launch_frozen_new(const launch_code *code, kin_text *key, bool shares, launch_frozen **out) KIN_MUST_CHECK;
 /* For a copy of code that has it; NULL: some of it was lost. */
 launch_frozen *launch_frozen_again(launch_frozen *f);
 void launch_frozen_free(launch_frozen *f);
