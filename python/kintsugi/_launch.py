@@ -130,6 +130,14 @@ class Seen(Declined):
         self.results = results
 
 
+class _Waited(BaseException):
+    """A signal's handler that had to wait for our own code has raised: no failure of the backend."""
+
+    def __init__(self, error):
+        super().__init__(error)
+        self.error = error
+
+
 class Subgraph:
     """One graph: what the backend made of it, by the metadata of its inputs. Answers None to be run step by step."""
 
@@ -278,15 +286,19 @@ class Subgraph:
         if self.shapes is not None and not all(map(_is_like, inputs, self.shapes)):
             self.note("the functions of its operators were recorded for other sizes")
             return None
+        from ._engine import engine
+
         self.nmade += 1
         with _settings():  # who runs the graph's nodes may leave them switched
-            return self._compile(inputs)
+            return engine._run_held(self._compile, inputs)
 
     def _compile(self, inputs):
         symbolic = self._find_symbols(inputs) if self.shapes is None and _reads_metadata(self.backend) else None
         start = time.perf_counter_ns()
         try:
             fn = self._call_backend(inputs, symbolic)
+        except _Waited as waited:
+            raise waited.error from None
         except Declined as declined:
             self.note(f"it is not launched as a CUDA graph: {declined}")
             return None
@@ -324,7 +336,7 @@ class Subgraph:
         if symbolic is None:
             with self._describe_nodes(inputs) if _reads_metadata(self.backend) else contextlib.nullcontext():
                 gm, join = self._open_outputs() if self.nested else (self.gm, None)
-                return _joined(self._quiet(_check_callable(self.backend(gm, list(inputs))), gm), join)
+                return _joined(self._quiet(_check_callable(self._ask_backend(gm, list(inputs))), gm), join)
         gm = fx.to_graph_module(self.graph, self.numbers, symbolic)
         free = {i for i, dim in symbolic.places if dim is None}
         given, places, tensors = [], [], iter(i for i in range(len(inputs)) if i not in free)
@@ -337,8 +349,17 @@ class Subgraph:
         with _compiling(self, symbolic.context):
             fill_example_values(gm, symbolic.mode)
             join = _split_outputs(gm) if self.nested else None
-            fn = _joined(self._quiet(_check_callable(self.backend(gm, given)), gm), join)
+            fn = _joined(self._quiet(_check_callable(self._ask_backend(gm, given)), gm), join)
         return lambda *now: fn(*(now[i].shape[dim] if type(dim) is int else now[i] for i, dim in places))
+
+    def _ask_backend(self, gm, inputs):
+        from ._engine import engine
+
+        try:
+            engine._run_admitted()
+        except BaseException as error:
+            raise _Waited(error) from None
+        return engine._run_admitted(self.backend, gm, inputs)
 
     def _describe_nodes(self, inputs):
         """Notes what the graph's nodes give, as far as PyTorch can say; its context of a compilation, for the call of the backend."""

@@ -1,5 +1,6 @@
 /* Attributes of modules (imports.h). */
 #include "py/compat/imports.h"
+#include "py/compat/signals.h"
 
 #include <string.h>
 
@@ -20,8 +21,13 @@ kin_import(const char *module, const char *path)
 PyObject *
 kin_import_once(PyObject **kept, const char *module, const char *path)
 {
-    if (*kept == NULL && (*kept = kin_import(module, path)) == NULL)
+    if (*kept != NULL)
+        return *kept;
+    bool held = kin_signals_hold();
+    if ((*kept = kin_import(module, path)) == NULL)
         PyErr_Clear();
+    if (held)
+        kin_signals_release();
     return *kept;
 }
 

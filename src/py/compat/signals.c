@@ -6,19 +6,45 @@
 
 #include "py/compat/signals.h"
 
+#include <internal/pycore_interp.h>
 #include <internal/pycore_runtime.h>
+
+static unsigned long holder; /* the thread that holds them; 0: none */
 
 bool
 kin_signals_hold(void)
 {
-    if (_PyRuntime.main_thread != PyThread_get_thread_ident())
+    unsigned long me = PyThread_get_thread_ident();
+    if (_PyRuntime.main_thread != me)
         return false;
+    holder = me;
     _PyRuntime.main_thread = 0;
     return true;
+}
+
+/* Up to CPython 3.12, a thread that takes the GIL forgets to ask about signals that it may not handle at that time. */
+static void
+ask_again(void)
+{
+#if PY_VERSION_HEX < 0x030D0000
+    if (_Py_atomic_load_relaxed(&_PyRuntime.ceval.signals_pending))
+        _Py_atomic_store_relaxed(&PyInterpreterState_Main()->ceval.eval_breaker, 1);
+#endif
 }
 
 void
 kin_signals_release(void)
 {
+    holder = 0;
     _PyRuntime.main_thread = PyThread_get_thread_ident();
+    ask_again();
+}
+
+bool
+kin_signals_admit(void)
+{
+    if (_PyRuntime.main_thread != 0 || holder != PyThread_get_thread_ident())
+        return false;
+    kin_signals_release();
+    return true;
 }

@@ -6,6 +6,7 @@
 #include "py/aten/modes.h"
 #include "py/compat/codes.h"
 #include "py/compat/kinds.h"
+#include "py/compat/signals.h"
 #include "py/driver/driver_priv.h"
 #include "py/iterators/iterators.h"
 #include "py/objects/objects.h"
@@ -506,6 +507,35 @@ on_return(void *arg, struct _PyInterpreterFrame *frame, PyObject *value)
         rec_crosscheck_look(r); /* the C function that called the frame continues */
 }
 
+/* What rules ask Python fails in silence, so no handler of signals may run meanwhile. */
+
+static bool
+held_call(void *arg, struct _PyInterpreterFrame *frame)
+{
+    bool held = kin_signals_hold(), wanted = on_call(arg, frame);
+    if (held)
+        kin_signals_release();
+    return wanted;
+}
+
+static void
+held_instr(void *arg, struct _PyInterpreterFrame *frame, uint32_t offset)
+{
+    bool held = kin_signals_hold();
+    on_instr(arg, frame, offset);
+    if (held)
+        kin_signals_release();
+}
+
+static void
+held_return(void *arg, struct _PyInterpreterFrame *frame, PyObject *value)
+{
+    bool held = kin_signals_hold();
+    on_return(arg, frame, value);
+    if (held)
+        kin_signals_release();
+}
+
 /* -- beginning and end of a recording ----------------------------------------------------------------------------- */
 
 void
@@ -573,7 +603,7 @@ rec_new(const kin_record_options *opt, kin_entry *v, kin_record_result *result)
         rec_free(r);
         return NULL;
     }
-    r->watch.client = (kin_watch_client){on_call, on_instr, on_return};
+    r->watch.client = (kin_watch_client){held_call, held_instr, held_return};
     r->watch.arg = r;
     rec_logging_load(r);
     return r;
@@ -648,7 +678,11 @@ static PyObject *
 run_call(void *arg)
 {
     const watched_call *c = arg;
-    return PyObject_Vectorcall(c->func, c->args, c->nargsf, c->kwnames);
+    bool admitted = kin_signals_admit();
+    PyObject *value = PyObject_Vectorcall(c->func, c->args, c->nargsf, c->kwnames);
+    if (admitted)
+        kin_signals_hold();
+    return value;
 }
 
 PyObject *
@@ -656,6 +690,7 @@ kin_record_call(const kin_record_options *options, PyObject *func, PyObject *con
                 PyObject *kwnames, kin_record_result *result)
 {
     memset(result, 0, sizeof *result);
+    watched_call call = {.func = func, .args = args, .kwnames = kwnames, .nargsf = nargsf};
     double begin = kin_clock_ns();
     kin_entry *v = active == NULL && rec_torch_init() == KIN_OK ? new_entry(func) : NULL;
     rec *r = v ? rec_new(options, v, result) : NULL;
@@ -663,9 +698,8 @@ kin_record_call(const kin_record_options *options, PyObject *func, PyObject *con
         PyErr_Clear();
         kin_entry_free(v);
         snprintf(result->reason, sizeof result->reason, "recording is not possible now");
-        return PyObject_Vectorcall(func, args, nargsf, kwnames);
+        return run_call(&call);
     }
-    watched_call call = {.func = func, .args = args, .kwnames = kwnames, .nargsf = nargsf};
     PyObject *value = rec_run_watched(r, run_call, &call);
     bool keep = !r->failed && (value != NULL || r->stopped);
     PyObject *error = r->fullgraph_error;

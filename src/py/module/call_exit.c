@@ -3,6 +3,7 @@
 #include "py/aten/modes.h"
 #include "py/backend/custom.h"
 #include "py/compat/recursion.h"
+#include "py/compat/signals.h"
 #include "py/module/call_priv.h"
 #include "py/module/fullgraph.h"
 #include "py/module/lower.h"
@@ -185,7 +186,7 @@ call_leave(kin_entry *v, uint32_t step, kin_exit *exit, void *arg)
 {
     exit_context *x = arg;
     PyObject *value;
-    bool extending = may_extend(x, step);
+    bool held = kin_signals_hold(), extending = may_extend(x, step);
     x->entry->growing |= extending; /* from here on other threads stay out */
     if (x->self->count.offered++ < MAX_LOGGED_EXITS || extending)
         kin_log_exit(x->self->state, x->entry, step);
@@ -196,5 +197,7 @@ call_leave(kin_entry *v, uint32_t step, kin_exit *exit, void *arg)
     } else
         value = resume_eagerly(x->entry, exit);
     kin_recursion_take(x->ts, 1);
+    if (held)
+        kin_signals_release();
     return value;
 }

@@ -6,6 +6,7 @@
 #include "py/compat/codes.h"
 #include "py/compat/imports.h"
 #include "py/compat/kinds.h"
+#include "py/compat/signals.h"
 #include "py/guardeval/guard.h"
 #include "py/module/call_priv.h"
 #include "py/module/fullgraph.h"
@@ -265,7 +266,10 @@ lower(call_state *c, PyCodeObject *code, kin_entry_object *entry, PyObject *rand
     if (!ok) /* the next call raises as well */
         kin_cache_drop(&c->self->cache, entry);
     else if (filled && is_done_again(c->self) && kin_custom_can_repeat(entry) && kin_random_restore(random)) {
+        bool admitted = kin_signals_admit();
         Py_SETREF(*value, call_run_replay(c, entry, slots, false));
+        if (admitted)
+            kin_signals_hold();
         ok = *value != NULL;
         if (!ok)
             PyErr_Fetch(&type, &error, &traceback);
@@ -485,8 +489,11 @@ call_run_remade(call_state *c)
     if (cause == NULL)
         PyErr_Clear();
     old->v->remake = (kin_remake){.settled = true}; /* whatever comes of it */
+    bool held = kin_signals_hold();
     kin_log_recompile(self->state, self->name, shown_code(self, c->shape->owner->code), kin_utf8(cause));
     PyObject *value = record(c, cause);
+    if (held)
+        kin_signals_release();
     Py_XDECREF(place);
     Py_XDECREF(cause);
     Py_CLEAR(c->remade);
@@ -580,9 +587,8 @@ run_limited(call_state *c, kin_eager why)
     return value;
 }
 
-/* Nothing recorded fits this call. */
-PyObject *
-call_run_unknown(call_state *c)
+static PyObject *
+run_unknown(call_state *c)
 {
     if (launch_region_refuses((PyObject *)c->self)) {
         call_unpin(c);
@@ -609,5 +615,16 @@ call_run_unknown(call_state *c)
     else
         result = record_or_limit(c, cause);
     Py_XDECREF(cause);
+    return result;
+}
+
+/* Nothing recorded fits this call. */
+PyObject *
+call_run_unknown(call_state *c)
+{
+    bool held = kin_signals_hold();
+    PyObject *result = run_unknown(c);
+    if (held)
+        kin_signals_release();
     return result;
 }

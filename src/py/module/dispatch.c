@@ -8,6 +8,7 @@
 #include "py/aten/modes.h"
 #include "py/backend/custom.h"
 #include "py/compat/recursion.h"
+#include "py/compat/signals.h"
 #include "py/guardeval/guard.h"
 #include "py/launch/launch.h"
 #include "py/module/call_priv.h"
@@ -44,7 +45,10 @@ call_run_eager(call_state *c, kin_eager why)
     }
     call_unpin(c);
     PyObject *region = why == KIN_EAGER_RECORDING ? NULL : kin_range_begin(self, NULL, kin_eager_text(why));
+    bool admitted = kin_signals_admit();
     PyObject *value = PyObject_Vectorcall(self->fn, c->args, c->nargsf, c->kwnames);
+    if (admitted)
+        kin_signals_hold();
     kin_profiler_end(region);
     self->count.last = KIN_RAN_EAGERLY;
     return value;

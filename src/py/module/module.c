@@ -9,6 +9,7 @@
 #include "core/diag/breaks.h"
 #include "core/tier/tier.h"
 #include "py/compat/layout_check.h"
+#include "py/compat/signals.h"
 #include "py/aten/block.h"
 #include "py/backend/inputs.h"
 #include "py/guardeval/guard.h"
@@ -285,6 +286,28 @@ settings_readers(PyObject *module, PyObject *unused)
 }
 
 static PyObject *
+run_held(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs)
+{
+    if (nargs == 0)
+        return PyErr_Format(PyExc_TypeError, "_run_held() takes a function");
+    bool held = kin_signals_hold();
+    PyObject *value = PyObject_Vectorcall(args[0], args + 1, (size_t)nargs - 1, NULL);
+    if (held)
+        kin_signals_release();
+    return value;
+}
+
+static PyObject *
+run_admitted(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs)
+{
+    bool admitted = kin_signals_admit();
+    PyObject *value = nargs > 0 ? PyObject_Vectorcall(args[0], args + 1, (size_t)nargs - 1, NULL) : PyErr_CheckSignals() < 0 ? NULL : Py_NewRef(Py_None);
+    if (admitted)
+        kin_signals_hold();
+    return value;
+}
+
+static PyObject *
 describe_inputs(PyObject *module, PyObject *inputs)
 {
     (void)module;
@@ -510,6 +533,8 @@ static PyMethodDef module_methods[] = {
     {"_inputs_fit", (PyCFunction)(void (*)(void))inputs_fit, METH_FASTCALL,
      "_inputs_fit(inputs, records, addresses): are they of these kinds, and where an address is not 0, there?"},
     {"_settings_readers", settings_readers, METH_NOARGS, "Names of torch._C's functions that read a setting and change nothing."},
+    {"_run_held", (PyCFunction)(void (*)(void))run_held, METH_FASTCALL, "_run_held(fn, *args): handlers of signals wait, so that no exception of theirs is taken for ours."},
+    {"_run_admitted", (PyCFunction)(void (*)(void))run_admitted, METH_FASTCALL, "_run_admitted(fn, *args): fn is the program's; handlers of signals that wait may run. Without fn: they run now."},
     {"_log_fallback", log_fallback, METH_VARARGS, "_log_fallback(name, reason, row='')"},
     {"_log_lower", log_lower, METH_VARARGS, "_log_lower(name, entry, graph, backend, time_ns)"},
     {"_set_cache", set_cache, METH_VARARGS, "_set_cache(folder or None, limit in bytes, 0 = none)"},

@@ -2,6 +2,7 @@
 #include "py/module/profiler_range.h"
 
 #include "py/compat/imports.h"
+#include "py/compat/signals.h"
 
 /* What replaying the entry shows; made anew when the trace has grown. */
 static void
@@ -23,6 +24,7 @@ kin_range_begin(kin_compiled *self, const kin_entry_object *entry, const char *h
 {
     if (self->state == NULL || !kin_profiler_on())
         return NULL;
+    bool held = kin_signals_hold();
     if (entry != NULL)
         name_steps(self, entry);
     PyObject *type, *value, *traceback;
@@ -35,5 +37,7 @@ kin_range_begin(kin_compiled *self, const kin_entry_object *entry, const char *h
     Py_XDECREF(name_of);
     PyErr_Clear();
     PyErr_Restore(type, value, traceback);
+    if (held)
+        kin_signals_release();
     return row;
 }

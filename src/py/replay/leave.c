@@ -6,6 +6,7 @@
 #include "py/aten/profiler.h"
 #include "py/compat/recursion.h"
 #include "py/compat/codes.h"
+#include "py/compat/signals.h"
 #include "py/replay/reflect.h"
 #include "py/replay/ops_priv.h"
 #include "py/replay/replay_priv.h"
@@ -247,7 +248,10 @@ kin_exit_resume(kin_exit *e, kin_exit_entered entered, void *arg)
     for (;;) {
         kin_link *l = &c->at[c->n - 1];
         resumed x = {entered, arg, c->n - 1, l->frame};
+        bool admitted = kin_signals_admit();
         PyObject *result = kin_frame_eval(ts, l->frame, e->offset, e->throwing, entered != NULL ? tell_entered : NULL, &x);
+        if (admitted)
+            kin_signals_hold();
         kin_frame_free(ts, l->frame);
         Py_CLEAR(l->extra);
         if (--c->n == 0) {

@@ -1,5 +1,6 @@
 /* Describes an entry as plain Python objects (dump.h): guards, graphs, breaks, effects, steps. */
 #include "py/compat/imports.h"
+#include "py/compat/signals.h"
 #include "py/launch/launch.h"
 #include "py/guardeval/guard.h"
 #include "py/report/dump_priv.h"
@@ -478,7 +479,10 @@ call_listener(void *arg)
     bool call = l != NULL && !wait && l->news;
     if (call) {
         l->news = false;
+        bool held = kin_signals_hold();
         result = PyObject_CallNoArgs(l->callable);
+        if (held)
+            kin_signals_release();
     }
     Py_DECREF(capsule);
     Py_XDECREF(result);
@@ -494,7 +498,10 @@ kin_dump_tell(kin_state *st)
     PyObject *type, *value, *traceback, *capsule = Py_NewRef(st->listener);
     PyErr_Fetch(&type, &value, &traceback);
     l->news = false;
+    bool held = kin_signals_hold();
     Py_XDECREF(PyObject_CallNoArgs(l->callable)); /* it catches its own exceptions */
+    if (held)
+        kin_signals_release();
     PyErr_Clear();
     Py_DECREF(capsule);
     PyErr_Restore(type, value, traceback);

@@ -6,6 +6,7 @@
  * are differentiated again, tangents of another kind) is done by torch, by running the operators again (again.c).
  */
 #include "py/compat/imports.h"
+#include "py/compat/signals.h"
 #include "py/training/training_priv.h"
 
 #include <stdlib.h>
@@ -711,9 +712,9 @@ let_go(PyObject *ctx, launch_training *t, PyObject *note, uint64_t there)
     Py_XDECREF(keep);
 }
 
-/* backward(ctx, *grads): one gradient for each of the node's outs. */
+/* One gradient for each of the node's outs. */
 static PyObject *
-backward(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+answer_backward(PyObject *const *args, Py_ssize_t nargs)
 {
     PyObject *note = nargs > 0 ? PyObject_GetAttr(args[0], known.s_note) : NULL, *all = NULL;
     if (note == NULL)
@@ -740,5 +741,16 @@ backward(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
     }
     free(grads);
     Py_DECREF(note);
+    return all;
+}
+
+/* backward(ctx, *grads). Where our program fails torch goes back instead, so no handler of signals may run meanwhile. */
+static PyObject *
+backward(PyObject *Py_UNUSED(self), PyObject *const *args, Py_ssize_t nargs)
+{
+    bool held = kin_signals_hold();
+    PyObject *all = answer_backward(args, nargs);
+    if (held)
+        kin_signals_release();
     return all;
 }
