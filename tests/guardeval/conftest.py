@@ -21,6 +21,7 @@ SOURCES = [
     "src/py/aten/sizes.c",
     "src/py/compat/heap.c",
     "src/py/compat/imports.c",
+    "src/py/compat/signals.c",
     "src/py/compat/kinds.c",
     "src/py/report/guard_text.c",
     "src/py/report/guard_source.c",

@@ -40,7 +40,7 @@ def interpreters(this_only):
 def build(folder, include, suffix):
     os.makedirs(folder, exist_ok=True)
     target = os.path.join(folder, "watchcheck" + suffix)
-    sources = [os.path.join(ROOT, path) for path in ("tests/watch/checker.c", "src/py/compat/kinds.c", "src/py/compat/imports.c")]  # 3.14's tagged places of a raise
+    sources = [os.path.join(ROOT, path) for path in ("tests/watch/checker.c", "src/py/compat/kinds.c", "src/py/compat/imports.c", "src/py/compat/signals.c")]  # 3.14's tagged places of a raise
     for part in ("src/py/watch", "src/core/bytecode"):
         sources += sorted(glob.glob(os.path.join(ROOT, part, "*.c")))
     compiler = os.environ.get("CC", "cc").split()

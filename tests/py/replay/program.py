@@ -15,7 +15,8 @@ import sysconfig
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 SOURCES = ["core/base/table.c", "core/diag/*.c", "core/trace/*.c", "core/bytecode/*.c", "py/entry/*.c", "py/replay/*.c",
            "py/compat/frame_*.c", "py/compat/generator*.c",
-           "py/compat/failure.c", "py/compat/heap.c", "py/compat/imports.c", "py/compat/kinds.c", "py/compat/super.c",
+           "py/compat/failure.c", "py/compat/heap.c", "py/compat/imports.c", "py/compat/kinds.c", "py/compat/signals.c",
+           "py/compat/super.c",
            "py/refs/*.c", "py/compat/codes.c"]
 
 FLAGS = {"torch": 1, "opaque": 2, "break": 4, "effect": 8, "pure": 16, "mutates": 32, "raises": 128}
