@@ -599,6 +599,8 @@ kin_roles_pass(kin_partitioner *p, uint32_t step, bool barrier)
     }
     if (kin_step_is_end(s))
         return refuse(p, "the recording ends");
+    if (s->flags & KIN_STEP_DEATHS)
+        return refuse(p, "an object dies there, and its finaliser runs Python code");
     bool runs = (s->flags & (KIN_STEP_OPAQUE | KIN_STEP_BREAK)) != 0;
     if (!runs && p->at == 0 && s->flags & KIN_STEP_TORCH && s->kind == KIN_STEP_SUBSCR && s->graph == 0)
         return pass_part(p, step);

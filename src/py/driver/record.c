@@ -241,6 +241,7 @@ finish_instruction(rec *r, rec_frame *f, uint32_t offset)
         }
         blame_foreign_code(r, f);
         rec_forget_contents(r);
+        r->deaths = true;
     }
     PyObject *const *stack = kin_watch_localsplus(f->f) + f->nlocals;
     switch (f->await) {
@@ -406,6 +407,8 @@ on_instr(void *arg, struct _PyInterpreterFrame *frame, uint32_t offset)
         rec_show_compiling(r);
     if (r->came != 0)
         recognise_results(r, f);
+    if (r->deaths && r->region == NULL)
+        (void)rec_epoch(r);
     if (f->jumped_from == 0 || !rec_loop_turns(r))
         rec_dispatch(r);
     rec_settle(r);

@@ -249,6 +249,7 @@ typedef struct rec {
     int came;                /* how many objects the instruction before has found and left on top of the stack */
     bool skip_expected;      /* Python frames below the current instruction are accounted for */
     bool foreign;            /* unexpected Python code ran below the current instruction */
+    bool deaths;             /* ... perhaps a finaliser of an object that died: the next epoch says so */
     uint32_t store_effects;  /* effects of the next store, as verified by the check before it (overlay.c) */
     bool only_asks;          /* the step being written reads its operands, runs no code and changes nothing */
     bool may_wait;           /* the store being written may be put off to the end of a region */

@@ -129,7 +129,8 @@ rec_epoch(rec *r)
         rec_refuse(r);
     } else if (r->epoch_ended) {
         r->epoch_ended = false;
-        uint32_t s = rec_step(r, KIN_STEP_EPOCH, 0, NULL, 0);
+        uint32_t s = rec_step(r, KIN_STEP_EPOCH, r->deaths ? KIN_STEP_DEATHS : 0, NULL, 0);
+        r->deaths = false;
         r->epoch = r->t->nepochs++;
         r->t->steps.at[s].num = r->epoch;
         r->t->steps.at[s].imm = kin_foreign_modes();
