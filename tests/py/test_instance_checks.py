@@ -1,5 +1,6 @@
 """isinstance() with classes whose metaclass decides: what it reads is followed, or it is asked again."""
 import numbers
+import typing
 
 import pytest
 import torch
@@ -45,7 +46,28 @@ class Odd(metaclass=Counting):
     pass
 
 
+@typing.runtime_checkable
+class HasDim(typing.Protocol):
+    def dim(self): ...
+
+
+@typing.runtime_checkable
+class HasMark(typing.Protocol):
+    mark: int
+
+
+@typing.runtime_checkable
+class HasGo(typing.Protocol):
+    def go(self): ...
+
+
+class Plain:
+    pass
+
+
 CHECKS = {
+    "protocol": lambda v: isinstance(v, HasDim), "protocol of a datum": lambda v: isinstance(v, HasMark),
+    "protocols": lambda v: isinstance(v, (int, HasDim, HasMark)), "typing's": lambda v: isinstance(v, typing.Sized) and isinstance(v, typing.Sequence),
     "parameter": lambda v: isinstance(v, nn.Parameter), "buffer": lambda v: isinstance(v, nn.Buffer),
     "union": lambda v: isinstance(v, nn.Parameter | nn.Buffer), "kept union": lambda v: isinstance(v, PARAMETER_OR_BUFFER),
     "tuple": lambda v: isinstance(v, (nn.Parameter, nn.Buffer)), "nested tuple": lambda v: isinstance(v, (int, (nn.Buffer, nn.Parameter))),
@@ -124,3 +146,27 @@ def test_no_graph_ends_there():
         return y
     found = kintsugi.explain(function)(torch.ones(3))
     assert found.graph_count == 1 and found.graph_break_count == 0
+
+
+def test_a_protocol_that_a_tensor_has_ends_no_graph():
+    def function(x):
+        return x + (1 if isinstance(x, HasDim) else 2)
+    compiled = kintsugi.compile(function, fullgraph=True)
+    for _ in range(3):
+        assert compiled(torch.ones(3)).equal(torch.full((3,), 2.0))
+
+
+def test_a_protocol_whose_answer_changes():
+    def function(o, x):
+        return x + (1 if isinstance(o, HasMark) else 2) + (10 if isinstance(o, HasGo) else 20)
+    compiled, o, x = kintsugi.compile(function), Plain(), torch.ones(2)
+    for call in range(8):
+        if call == 2:
+            o.mark = 1
+        if call == 4:
+            o.go = lambda: None
+        if call == 6:
+            del o.mark
+            Plain.go = lambda self: None
+        assert compiled(o, x).equal(function(o, x)), call
+    del Plain.go

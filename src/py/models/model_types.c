@@ -5,8 +5,9 @@
 #include "py/objects/objects.h"
 
 /* Who answers isinstance() and issubclass(): type itself; abc, from its registry; the metaclass of nn.Parameter or nn.Buffer, which looks for
- * a flag on tensors; the C code behind torch.FloatTensor and its like, which looks at dtype and device; or code that is not known. */
-typedef enum { CHECK_PLAIN, CHECK_ABC, CHECK_FLAG, CHECK_LEGACY, CHECK_OWN } check_kind;
+ * a flag on tensors; the C code behind torch.FloatTensor and its like, which looks at dtype and device; that of protocols, which asks the class before
+ * the object; or code that is not known. */
+typedef enum { CHECK_PLAIN, CHECK_ABC, CHECK_FLAG, CHECK_LEGACY, CHECK_PROTOCOL, CHECK_OWN } check_kind;
 
 static bool
 is_of_module(PyObject *func, const char *module)
@@ -27,6 +28,8 @@ check_kind_of(PyTypeObject *cls, PyObject *method)
         return CHECK_ABC;
     if (is_of_module(own, "torch.nn.parameter"))
         return CHECK_FLAG;
+    if (is_of_module(own, "typing"))
+        return CHECK_PROTOCOL;
     if (Py_TYPE(own) == &PyMethodDescr_Type && strcmp(meta->tp_name, "torch.tensortype") == 0)
         return CHECK_LEGACY;
     return CHECK_OWN;
@@ -152,6 +155,10 @@ is_instance(rec *r, kin_vid vid, PyTypeObject *cls)
     if (kind == CHECK_ABC) {
         rec_abc_fact(r);
         return PyObject_IsInstance(obj, (PyObject *)cls);
+    }
+    if (kind == CHECK_PROTOCOL) { /* a class without the members may have objects with them; one with members that are no methods refuses to tell */
+        rec_abc_fact(r);
+        return PyObject_IsSubclass((PyObject *)Py_TYPE(obj), (PyObject *)cls) == 1 ? 1 : -1;
     }
     int flag = kind == CHECK_FLAG ? has_flag(r, vid, cls) : 0;
     return flag != 0 ? flag : PyType_IsSubtype(Py_TYPE(obj), cls);
