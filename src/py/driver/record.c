@@ -472,7 +472,7 @@ leave_frame(rec *r, struct _PyInterpreterFrame *frame, PyObject *value)
     }
     kin_vid result = r->returned;
     if (f->back == NULL) {
-        r->done = true;
+        r->done = !rec_leaves_generator(r);
         return;
     }
     f = rec_pop_inlined(r);

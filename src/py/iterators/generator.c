@@ -4,10 +4,10 @@
  * it. The watcher reports every resumption as a call of the generator's frame, and every yield as its return.
  *
  * GENERATOR_STATE says where a generator is suspended and what its frame holds, so that an exit, or code that is not
- * watched, finds a real generator in that state. A replay that needs none creates none. A yield inside try or with
- * makes the region fail, since closing the generator would run code there, except in context managers made by
- * contextlib.contextmanager: these are not closed, but resumed when the block ends.
+ * watched, finds a real generator in that state. A replay that needs none creates none. One that is suspended inside try or with runs code when it is
+ * closed or dropped: the recording then ends before it was last resumed.
  */
+#include "core/diag/breaks.h"
 #include "py/compat/generator.h"
 #include "py/compat/imports.h"
 #include "py/compat/kinds.h"
@@ -220,15 +220,37 @@ is_frame_of(rec *r, const rec_gen *gen, struct _PyInterpreterFrame *f)
     return gen->hidden ? kin_watch_code(f) == gen->code && kin_watch_func(f) == O(r, gen->func) : kin_generator_frame(O(r, gen->vid)) == f;
 }
 
+static void
+leave_open(rec *r, const rec_gen *gen)
+{
+    rec_cut_back(r, &gen->resumed, KIN_ROW_UNSUPPORTED_INSTRUCTION, "a generator is closed inside try or with");
+}
+
 /* A generator that is suspended inside try or with runs code when it is closed: what was recorded does not have that. */
 static void
-close_generator(rec *r, rec_gen *gen, bool *known)
+close_generator(rec *r, const rec_gen *gen, bool *known)
 {
+    bool block = gen->guarded && gen->resumed.snap == 0; /* of a context manager */
     *known = true;
-    if (!gen->guarded || r->skip_expected)
-        return;
-    rec_stop(r, "a generator is closed inside try or with");
-    r->failed = true;
+    if (block && !r->skip_expected) {
+        rec_stop(r, "a generator is closed inside try or with");
+        r->failed = true;
+    } else if (gen->guarded && !block && r->region != NULL) {
+        r->foreign = true;
+    } else if (gen->guarded && !block) {
+        leave_open(r, gen);
+    }
+}
+
+bool
+rec_leaves_generator(rec *r)
+{
+    for (const rec_gen *gen = r->gens; gen != NULL; gen = gen->next)
+        if (gen->state == GEN_SUSPENDED && gen->guarded && gen->resumed.snap != 0) {
+            leave_open(r, gen);
+            return true;
+        }
+    return false;
 }
 
 /* `known`: the frame is a generator of ours that is being closed. */
@@ -259,11 +281,12 @@ rec_op_yield(rec *r)
 {
     rec_frame *f = r->top;
     bool guarded = kin_code_is_guarded(f->kc, f->offset);
-    if (f->gen == NULL || (guarded && !(enters_block(f->back) && f->exc == f->back->exc))) {
+    if (f->gen == NULL || r->region == NULL || (guarded && f->exc != f->back->exc)) {
         rec_stop(r, "unsupported yield");
         return;
     }
     f->gen->guarded = guarded;
+    f->gen->resumed = guarded && !enters_block(f->back) ? rec_region_mark(r) : (rec_raise){{0}, 0};
     r->returned = rec_peek(r, 0);
     rec_drop(r, 1);
 }

@@ -33,6 +33,7 @@ bool rec_consume_call(rec *r, const rec_args *a);
 bool rec_generator_call(rec *r, const rec_args *a);
 bool rec_enter_from_c(rec *r, struct _PyInterpreterFrame *f, bool *skip); /* a frame starts: one that a consumer waits for? */
 void rec_op_yield(rec *r);
+bool rec_leaves_generator(rec *r);                    /* the call returns, and a generator runs code when it is dropped: the recording ends earlier */
 bool rec_consume_missing(rec *r); /* d[key] of a defaultdict made here, whose factory is a function of the program */
 void rec_free_generators(rec *r);
 rec_gen *rec_usable_generator(rec *r, kin_vid vid); /* one that the recorder may resume, or NULL */

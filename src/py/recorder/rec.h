@@ -329,6 +329,7 @@ typedef struct rec_gen {
     bool hidden;           /* only C code holds its object, which it got from an __iter__ */
     bool dirty;            /* its state has not been written yet */
     bool guarded;          /* suspended inside try or with */
+    rec_raise resumed;     /* where it was last resumed, if that led there outside of context managers */
     rec_frame *frame;      /* while suspended or running */
     void *raw;             /* the real frame, once started */
     kin_vid *locals;       /* parameters, bound */
@@ -491,6 +492,7 @@ void rec_settle(rec *r);                              /* undoes a refused region
 bool rec_region_step(rec *r, kin_step_kind kind, unsigned *flags, const kin_vid *args, uint32_t n);
 uint32_t rec_region_snap(rec *r);
 void rec_region_acts(rec *r);                         /* it has an effect now */
+rec_raise rec_region_mark(const rec *r);              /* the state before it */
 void rec_region_changes(rec *r, kin_vid vid);         /* its instruction will have changed that: nothing in it may look at it */
 bool rec_put_off_append(rec *r, const rec_args *a);         /* list.append of an older list, to the end of the region; false: there is none, or it may not wait */
 void rec_name_store(rec *r, uint32_t step, PyObject *name); /* of a store whose step was written, or put off */
@@ -534,6 +536,7 @@ void rec_stop(rec *r, const char *why);               /* EXIT at the current ins
 void rec_stop_row(rec *r, int row, const char *why);  /* ... with a row of its own; -1: the call ends here anyway */
 void rec_stop_fmt(rec *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void rec_end_here(rec *r);                            /* the last step is the end of the recording */
+void rec_cut_back(rec *r, const rec_raise *m, int row, const char *why); /* the recording ends where it was then; row: a graph break, or -1 */
 void rec_bug(rec *r, const char *what);               /* an invariant failed: nothing of this recording is used */
 void rec_break(rec *r, uint32_t step, int row);
 void rec_push(rec *r, kin_vid vid);

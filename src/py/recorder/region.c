@@ -51,6 +51,7 @@ typedef struct rec_region {
     const rec_region_user *user;
     rec_frame *base;
     uint32_t snap, steps, nvals, nfacts, nwrites;
+    kin_trace_mark before;         /* the instruction */
     rec_info *infos;
     saved_virtual *virtual;
     kin_vid *slots;
@@ -116,6 +117,7 @@ rec_region_open(rec *r, const rec_region_user *user)
     g->base = f;
     g->snap = rec_snapshot(r);
     g->steps = r->t->steps.len;
+    g->before = kin_trace_end(r->t);
     g->nvals = r->info.len;
     g->nfacts = r->t->facts.len;
     g->nwrites = r->writes.len;
@@ -565,6 +567,12 @@ rec_region_changes(rec *r, kin_vid vid)
 {
     r->region->changing = vid;
     r->region->stores = r->region->stores || VIRTUAL(r, vid) == NULL;
+}
+
+rec_raise
+rec_region_mark(const rec *r)
+{
+    return (rec_raise){r->region->before, r->region->snap};
 }
 
 void

@@ -264,6 +264,22 @@ rec_stop_row(rec *r, int row, const char *why)
 }
 
 void
+rec_cut_back(rec *r, const rec_raise *m, int row, const char *why)
+{
+    r->stopped = true;
+    snprintf(r->result->reason, sizeof r->result->reason, "%s", why);
+    kin_watch_abandon(&r->watch);
+    rec_truncate(r, m->end.steps);
+    kin_trace_cut(r->t, m->end);
+    kin_step exit = {.kind = KIN_STEP_EXIT, .snap = m->snap};
+    if (kin_vec_push(&r->t->steps, exit) != KIN_OK)
+        r->status = KIN_NOMEM;
+    else if (row >= 0)
+        rec_break(r, r->t->steps.len - 1, row);
+    r->end = kin_trace_end(r->t);
+}
+
+void
 rec_end_here(rec *r)
 {
     r->stopped = true;

@@ -262,18 +262,8 @@ mark_raise(rec *r, uint32_t steps)
 void
 rec_exception_escapes(rec *r, uint32_t raised)
 {
-    if (r->stopped)
-        return;
-    const rec_raise *m = &r->raises.at[raised - 1];
-    r->stopped = true;
-    snprintf(r->result->reason, sizeof r->result->reason, "an exception leaves the recorded code");
-    kin_watch_abandon(&r->watch);
-    rec_truncate(r, m->end.steps);
-    kin_trace_cut(r->t, m->end);
-    kin_step exit = {.kind = KIN_STEP_EXIT, .snap = m->snap};
-    if (kin_vec_push(&r->t->steps, exit) != KIN_OK)
-        r->status = KIN_NOMEM;
-    r->end = kin_trace_end(r->t);
+    if (!r->stopped)
+        rec_cut_back(r, &r->raises.at[raised - 1], -1, "an exception leaves the recorded code");
 }
 
 /* -- raising -------------------------------------------------------------------------------------------------------------- */
