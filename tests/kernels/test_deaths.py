@@ -98,13 +98,38 @@ def caught(x):
     return x * o
 
 
+def variable_of_a_closure(x):
+    o = mortal()
+
+    def again():
+        nonlocal o
+        o = [mortal(), 1]
+        return x + 1
+    y = again()
+    LOG.append("between")
+    o = 0
+    LOG.append("after")
+    return y * 2, o
+
+
+def popped(x):
+    d = {1: mortal(), 2: mortal(), 3: 4}
+    y = x + 1
+    d.pop(1)
+    LOG.append("between")
+    d.popitem()
+    d.popitem()
+    LOG.append("after")
+    return y * 2, len(d)
+
+
 def run(call):
     LOG.clear()
     result = call(torch.ones(2))
     return str(result), list(LOG)
 
 
-@pytest.mark.parametrize("program", [deleted, replaced, returned, of_a_loop, replaced_item, several, left_loop, caught])
+@pytest.mark.parametrize("program", [deleted, replaced, returned, of_a_loop, replaced_item, several, left_loop, caught, variable_of_a_closure, popped])
 @pytest.mark.parametrize("options", [{}, {"backend": "eager"}, {"options": {"warm": True}}])
 def test_objects_die_in_order(program, options):
     expected = run(program)

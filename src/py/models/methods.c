@@ -297,7 +297,8 @@ dict_pop(rec *r, const rec_args *a)
     kin_vid item;
     if (a->npos == 3 && !a->nkw && !is_known(r, a->args[0], VIRTUAL_DICT) && is_missing(r, a))
         return pop_nothing(r, a);
-    if (a->npos < 2 || a->nkw || !is_known(r, a->args[0], VIRTUAL_DICT) || r->info.at[a->args[0]].type == &PyODict_Type || !look_up(r, a->args[0], a->args[1], &item))
+    if (a->npos < 2 || a->nkw || !is_known(r, a->args[0], VIRTUAL_DICT) || r->info.at[a->args[0]].type == &PyODict_Type || !look_up(r, a->args[0], a->args[1], &item) ||
+        rec_is_mortal(r, item))
         return mutate(r, a);
     if (item == 0)
         return a->npos == 3 && rec_model_value(r, a, a->args[2]);
@@ -319,7 +320,7 @@ rec_apply_method(rec *r, kin_vid descr, const kin_vid *args, uint32_t n)
     bool pop = obj != NULL && obj == PyDict_GetItemString(kin_type_dict(&PyDict_Type), "pop");
     bool get = obj != NULL && obj == PyDict_GetItemString(kin_type_dict(&PyDict_Type), "get");
     if ((!pop && !get) || (pop && r->info.at[args[0]].type == &PyODict_Type) || n < 2 || n > 3 || !is_known(r, args[0], VIRTUAL_DICT) || O(r, args[0]) == NULL || O(r, args[1]) == NULL ||
-        !look_up(r, args[0], args[1], &item))
+        !look_up(r, args[0], args[1], &item) || (pop && rec_is_mortal(r, item)))
         return 0;
     if (item == 0)
         return n == 3 ? args[2] : get ? rec_const(r, Py_None) : 0;
@@ -443,7 +444,8 @@ set_union(rec *r, const rec_args *a)
 static bool
 dict_popitem(rec *r, const rec_args *a)
 {
-    if (a->npos != 1 || a->nkw || !is_known(r, a->args[0], VIRTUAL_DICT) || !PyDict_CheckExact(O(r, a->args[0])) || VIRTUAL(r, a->args[0])->n < 2)
+    if (a->npos != 1 || a->nkw || !is_known(r, a->args[0], VIRTUAL_DICT) || !PyDict_CheckExact(O(r, a->args[0])) || VIRTUAL(r, a->args[0])->n < 2 ||
+        rec_is_mortal(r, VIRTUAL(r, a->args[0])->items[VIRTUAL(r, a->args[0])->n - 1]))
         return mutate(r, a);
     rec_virtual *f = VIRTUAL(r, a->args[0]);
     kin_vid pair[2] = {f->items[f->n - 2], f->items[f->n - 1]}, step[2] = {a->args[0], pair[0]};

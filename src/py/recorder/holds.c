@@ -1,4 +1,4 @@
-/* Which values are tensors, or are known to contain some: containers, closures, suspended generators. */
+/* Which values are tensors, or are known to contain some: containers, closures, suspended generators. Which of them run Python code when they die. */
 #include "py/compat/generator.h"
 #include "py/recorder/rec.h"
 
@@ -171,4 +171,22 @@ bool
 rec_generator_has_tensor(rec *r, kin_vid gen)
 {
     return VIRTUAL(r, gen) != NULL ? ours_has_tensor(r, gen) : frame_has_tensor(O(r, gen));
+}
+
+static bool
+is_mortal(rec *r, kin_vid vid, int depth)
+{
+    const rec_virtual *f = vid != 0 ? VIRTUAL(r, vid) : NULL;
+    bool plain = f != NULL && f->known && (f->kind == VIRTUAL_LIST || f->kind == VIRTUAL_TUPLE || f->kind == VIRTUAL_DICT);
+    for (uint32_t i = 0; plain && depth < 4 && i < f->n; i++)
+        if (is_mortal(r, f->items[i], depth + 1))
+            return true;
+    PyObject *obj = vid != 0 && f == NULL ? O(r, vid) : NULL;
+    return obj != NULL && !kin_is_exact_immutable(obj) && (Py_TYPE(obj)->tp_finalize != NULL || Py_TYPE(obj)->tp_del != NULL);
+}
+
+bool
+rec_is_mortal(rec *r, kin_vid vid)
+{
+    return is_mortal(r, vid, 0);
 }

@@ -417,6 +417,7 @@ rec_frame *rec_push_frame(rec *r, struct _PyInterpreterFrame *f, PyCodeObject *c
 bool rec_any_tensor(rec *r, const kin_vid *args, uint32_t n);
 /* Of one value, and what it is known to hold, so many levels down. */
 bool rec_holds_tensor(rec *r, kin_vid vid, int depth);
+bool rec_is_mortal(rec *r, kin_vid vid); /* does Python code run when it dies? It is alive, and so is what it holds */
 /* ... by what the recording noted of it alone: its contents may be dead. */
 bool rec_generator_has_tensor(rec *r, kin_vid gen); /* at hand in its frame */
 bool rec_function_has_tensor(rec *r, kin_vid func); /* in its closure; true where that is not known */

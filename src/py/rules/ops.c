@@ -167,8 +167,11 @@ op_store_cell(rec *r, bool delete)
     rec_virtual *virtual = VIRTUAL(r, args[0]);
     rec_place place = {.kind = KIN_PLACE_CELL, .base = args[0]};
     bool followed = virtual == NULL && rec_begin_write(r, &place);
+    bool kills = virtual != NULL && virtual->known && rec_is_mortal(r, virtual->items[0]); /* the content dies now: the cell has to exist, and lose it */
+    if (kills)
+        rec_escape(r, args[0]);
     r->may_wait = !delete;
-    rec_step(r, KIN_STEP_CELL_SET, virtual ? KIN_STEP_MUTATES : KIN_STEP_EFFECT, args, 2);
+    rec_step(r, KIN_STEP_CELL_SET, virtual && !kills ? KIN_STEP_MUTATES : KIN_STEP_EFFECT, args, 2);
     r->may_wait = false;
     if (virtual != NULL) {
         virtual->items[0] = args[1];
