@@ -199,10 +199,10 @@ def files(names):
     return [f"tests/py/{name}.py" for name in names]
 
 
-def parts(share):
-    """(name, what it runs) for a share of 1/share."""
+def parts(share, programs=None):
+    """(name, what it runs) for a share of 1/share and so many random programs of a kind."""
     turn = f"{1 + share // 3}/{share}"
-    fuzz = max(10, 2000 // share)
+    fuzz = programs or max(10, 2000 // share)
     return [
         ("watcher over the standard library", watcher),
         ("corpus", pytest_part(CORPUS, "-k", "behaves_as_eager or test_replays", KIN_SHARD=turn)),
@@ -247,7 +247,7 @@ def run_pair(pair, args):
     if row.get("commit") != commit:
         row = {**pair.facts, "parts": {}, "commit": commit}  # nothing is said of code that is gone
     row["debian"] = pair.root is not None and pair.torch is None
-    for name, run in parts(args.share):
+    for name, run in parts(args.share, args.programs):
         if args.only and not any(word in name for word in args.only):
             continue
         start = time.monotonic()
@@ -374,6 +374,7 @@ def main():
     parser.add_argument("--root", action="append", default=[], metavar="SUITE[=TORCH]")
     parser.add_argument("--folder", type=pathlib.Path, default=ROOT / "build-matrix", help="where venvs and roots are made")
     parser.add_argument("--share", type=int, default=16, help="one of so many cases is run (1: all)")
+    parser.add_argument("--programs", type=int, help="random programs of a kind (2,000 of them divided by the share)")
     parser.add_argument("--only", action="append", help="parts whose names have this word")
     parser.add_argument("--limit", type=int, default=1800, help="seconds a part may take")
     parser.add_argument("--no-build", action="store_true")
