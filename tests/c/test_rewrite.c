@@ -398,9 +398,36 @@ test_attention(void)
     CHECK_EQ(attentions(ATTENTION("1", "0.0, False, attn_mask=%3, scale=0.25", "%5")), 0);
 }
 
+/* -- random numbers ------------------------------------------------------------------------------------------------- */
+
+/* Numbers that are drawn and not used: the call stays, and nothing follows it. Programs of several lengths, since allocations have slack. */
+static void
+test_unused_random_numbers(void)
+{
+    const char *aten = "%1 = input 0 : f32[2]{1}@1+0\n%2 = aten.randn_like.default(%1) : f32[2]{1}@2+0\nreturn %1\n";
+    for (unsigned more = 1; more <= 4; more++) {
+        kin_text program = {0}, why = {0};
+        kin_text_add(&program, "%1 = input 0 : f32[2]\n");
+        for (unsigned n = 1; n <= more; n++)
+            kin_text_addf(&program, "%%%u = abs %%%u : f32[2]\n", n + 1, n);
+        kin_text_addf(&program, "%%%u = extern \"aten.randn_like.default\" %%1 number=0 flags=1\nreturn %%%u\n", more + 2, more + 1);
+        kin_aten *g = kin_aten_parse(aten, &why);
+        kin_ir *before = kin_ir_parse(program.at, &why);
+        kin_rewritten made = {0};
+        if (CHECK(g != NULL && before != NULL) && CHECK(kin_rewrite(before, g, NULL, &(kin_rewrite_options){.random = true}, &made) == KIN_OK))
+            CHECK_EQ(made.ir->nodes.len, before->nodes.len);
+        kin_rewritten_deinit(&made);
+        kin_ir_free(before);
+        kin_aten_free(g);
+        kin_text_deinit(&program);
+        kin_text_deinit(&why);
+    }
+}
+
 int
 main(void)
 {
+    test_unused_random_numbers();
     test_large_product();
     test_products_of_one_matrix();
     test_small_product();

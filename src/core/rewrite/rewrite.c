@@ -119,8 +119,11 @@ rewrite_nodes(rewriting *r, const conv_plans *plans)
         kin_ir_op op = kin_ir_at(p, n)->op;
         if (op == KIN_IR_EXTERN && !(kin_ir_attrs(p, n)[1] & KIN_IR_EXTERN_EFFECT))
             continue;
-        if (op == KIN_IR_EXTERN && r->may.random && (r->map[n + 1] = rewrite_random(r, n)) != 0)
+        kin_irn drawn = op == KIN_IR_EXTERN && r->may.random ? rewrite_random(r, n) : 0;
+        if (drawn != 0) {
+            r->map[n + 1] = drawn;
             continue;
+        }
         if (op == KIN_IR_RESULT)
             r->map[n] = rewrite_product(r, n);
         if (op == KIN_IR_RESULT && r->map[n] == 0 && r->may.own)
