@@ -170,3 +170,68 @@ def test_a_protocol_whose_answer_changes():
             Plain.go = lambda self: None
         assert compiled(o, x).equal(function(o, x)), call
     del Plain.go
+
+
+class Shapes(type):
+    def __instancecheck__(cls, instance):
+        return hasattr(instance, "shape") and instance.dim() == 1
+
+
+class Listing(type):
+    def __instancecheck__(cls, instance):
+        return [instance][:isinstance(instance, torch.Tensor)]
+
+
+class Asking(type):
+    def __instancecheck__(cls, instance):
+        return instance.sum() > 0
+
+
+class Refusing(type):
+    def __instancecheck__(cls, instance):
+        raise TypeError(f"not {type(instance).__name__}")
+
+
+class Calling(type):
+    def __instancecheck__(cls, instance):
+        return isinstance(instance, torch.Tensor) or super().__instancecheck__(instance)
+
+
+OWN = {meta.__name__: meta(meta.__name__, (), {}) for meta in (Shapes, Listing, Asking, Refusing, Calling)}
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_a_metaclass_that_answers_in_python(name):
+    def function(x, v):
+        return x * (1 + isinstance(v, OWN[name]))
+    x = torch.ones(2)
+    objects = [torch.ones(2), -torch.ones(2), torch.ones(2, 2), 3, "text", OWN[name](), object]
+    for start in range(len(objects)):
+        compiled = kintsugi.compile(function)
+        for v in [objects[start]] * 3 + objects[start:] + objects[:start]:
+            assert str(outcome(lambda v: compiled(x, v), v)) == str(outcome(lambda v: function(x, v), v))
+
+
+def test_no_graph_ends_where_a_metaclass_answers():
+    def function(x):
+        return x * (1 + isinstance(x, OWN["Shapes"]))
+    compiled = kintsugi.compile(function, backend="eager", fullgraph=True)
+    for _ in range(3):
+        assert compiled(torch.ones(2)).tolist() == [2, 2] and compiled(torch.ones(1, 2)).tolist() == [[1, 1]]
+    assert kintsugi.explain(function)(torch.ones(2)).graph_break_count == 0
+
+
+class Holding:
+    def __contains__(self, item):
+        return item.sum() > 0
+
+
+@pytest.mark.parametrize("function", [lambda x: x * (1 + isinstance(x, OWN["Asking"])), lambda x: x * (1 + (x in Holding())),
+                                      lambda x: x * (1 + (x not in Holding()))])
+def test_answers_that_are_tensors_end_the_graph_visibly(function):
+    compiled = kintsugi.compile(function)
+    for x in [torch.ones(2), torch.ones(2), -torch.ones(2), torch.ones(2), -torch.ones(2)]:
+        assert torch.equal(compiled(x), function(x))
+    assert kintsugi.explain(function)(torch.ones(2)).graph_break_count == 1
+    with pytest.raises(kintsugi.Unsupported, match="DATA_DEPENDENT_BRANCH"):
+        kintsugi.compile(function, fullgraph=True)(torch.ones(2))

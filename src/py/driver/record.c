@@ -420,8 +420,7 @@ on_instr(void *arg, struct _PyInterpreterFrame *frame, uint32_t offset)
         rec_crosscheck_look(r);
 }
 
-/* What `in` does with the result of __contains__. A result that is not known to be a bool has no rule: the instruction
- * can no longer be undone, so the whole recording is dropped. */
+/* What `in` does with the result of __contains__, and isinstance() with that of __instancecheck__: its truth is known, or it is a bool. */
 static void
 push_membership(rec *r, rec_frame *f, kin_vid result)
 {
@@ -429,19 +428,16 @@ push_membership(rec *r, rec_frame *f, kin_vid result)
     if (r->t->vals.at[result].kind == KIN_VAL_SRC && !r->epoch_ended && kin_is_exact_immutable(O(r, result)) &&
         rec_can_const(r, result))
         result = rec_need_const(r, result); /* a fact: no decision is needed at replay */
-    if (rec_is_const(r, result) && kin_is_exact_immutable(O(r, result)))
+    bool asked = r->info.at[result].type == &PyBool_Type && !rec_is_const(r, result);
+    if (!asked)
         rec_push(r, rec_const(r, (PyObject_IsTrue(O(r, result)) > 0) != invert ? Py_True : Py_False));
-    else if (r->info.at[result].type == &PyBool_Type && !invert)
+    else if (!invert)
         rec_push(r, result);
-    else if (r->info.at[result].type == &PyBool_Type) {
+    else {
         kin_vid out = rec_step_out(r, KIN_STEP_UNARY, KIN_STEP_PURE, &result, 1);
         r->t->steps.at[r->t->vals.at[out].step].imm = KIN_UNARY_NOT;
         r->info.at[out].type = &PyBool_Type;
         rec_push(r, out);
-    }
-    else {
-        r->failed = true;
-        rec_stop(r, "__contains__ did not return a bool");
     }
 }
 

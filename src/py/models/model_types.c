@@ -63,29 +63,60 @@ rec_abc_fact(rec *r)
     PyErr_Clear();
 }
 
+/* The step that computes A | B here; NULL: another value. */
+static const kin_step *
+step_of_union(const rec *r, kin_vid vid)
+{
+    const kin_val *val = &r->t->vals.at[vid];
+    const kin_step *s = val->kind == KIN_VAL_STEP && val->step < r->t->steps.len ? &r->t->steps.at[val->step] : NULL;
+    return s != NULL && s->kind == KIN_STEP_BINARY && s->out == vid && s->imm == KIN_BINARY_OR ? s : NULL;
+}
+
+/* Does the union hold it? What it does not hold may be gone, as the unions in between are. */
+static bool
+holds(PyObject *members, const PyObject *obj)
+{
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(members); i++)
+        if (PyTuple_GET_ITEM(members, i) == obj)
+            return true;
+    return false;
+}
+
+/* The operands of A | B | C, whose classes are `held`, behind the first n. UINT32_MAX: not known, or too many. */
+static uint32_t
+operands_of_union(rec *r, const kin_step *s, PyObject *held, kin_vid *members, uint32_t n, uint32_t most)
+{
+    for (uint32_t i = 0; i < 2 && n <= most; i++) {
+        kin_vid vid = r->t->vids.at[s->args + i];
+        const kin_step *inner = step_of_union(r, vid);
+        if (inner != NULL)
+            n = operands_of_union(r, inner, held, members, n, most);
+        else if (n < most && (rec_is_const(r, vid) || holds(held, O(r, vid))))
+            members[n++] = vid;
+        else
+            n = UINT32_MAX;
+    }
+    return n;
+}
+
 /* The classes of A | B: written here, or an object that stays. 0: not known. */
 static uint32_t
 members_of_union(rec *r, kin_vid vid, kin_vid *members, uint32_t most)
 {
     PyObject *obj = O(r, vid);
-    const kin_val *val = &r->t->vals.at[vid];
-    const kin_step *s = val->kind == KIN_VAL_STEP && val->step < r->t->steps.len ? &r->t->steps.at[val->step] : NULL;
+    const kin_step *s = step_of_union(r, vid);
     if (!kin_heap_type_is(Py_TYPE(obj), "types.UnionType") && !kin_heap_type_is(Py_TYPE(obj), "typing.Union")) /* 3.14 */
         return 0;
-    if (s != NULL && s->kind == KIN_STEP_BINARY && s->out == vid && s->imm == KIN_BINARY_OR) {
-        memcpy(members, r->t->vids.at + s->args, 2 * sizeof *members);
-        return 2;
-    }
-    PyObject *args = val->kind == KIN_VAL_STEP ? NULL : PyObject_GetAttrString(obj, "__args__");
+    PyObject *args = PyObject_GetAttrString(obj, "__args__");
     PyErr_Clear();
-    if (args == NULL || !PyTuple_CheckExact(args) || PyTuple_GET_SIZE(args) > (Py_ssize_t)most || rec_is_unstable(r, vid)) {
+    uint32_t n = args == NULL || !PyTuple_CheckExact(args) ? UINT32_MAX : s != NULL ? operands_of_union(r, s, args, members, 0, most) : (uint32_t)PyTuple_GET_SIZE(args);
+    if (n > most || (s == NULL && (r->t->vals.at[vid].kind == KIN_VAL_STEP || rec_is_unstable(r, vid)))) {
         Py_XDECREF(args);
         return 0;
     }
-    if (!rec_is_const(r, vid))
+    if (s == NULL && !rec_is_const(r, vid))
         rec_fact(r, KIN_FACT_ID, vid, obj, 0);
-    uint32_t n = (uint32_t)PyTuple_GET_SIZE(args);
-    for (uint32_t i = 0; i < n; i++)
+    for (uint32_t i = 0; s == NULL && i < n; i++)
         members[i] = rec_const(r, PyTuple_GET_ITEM(args, (Py_ssize_t)i));
     Py_DECREF(args); /* the union holds it */
     return n;
@@ -176,6 +207,25 @@ are_answered_by_c(PyObject *const *classes, int n)
     return c;
 }
 
+/* One class whose metaclass answers in Python: its method is inlined. */
+static bool
+asks_metaclass(rec *r, const rec_args *a)
+{
+    PyTypeObject *cls = (PyTypeObject *)O(r, a->args[1]); /* NULL: a union that is not made */
+    PyObject *name = REC_STR("__instancecheck__");
+    if (cls == NULL || !PyType_Check(cls) || Py_IS_TYPE(O(r, a->args[0]), cls) || check_kind_of(cls, name) != CHECK_OWN)
+        return false;
+    PyTypeObject *meta = Py_TYPE(cls);
+    PyObject *method = _PyType_Lookup(meta, name);
+    if (!PyFunction_Check(method) || !rec_can_inline(r, method) || rec_need_const(r, a->args[1]) == 0)
+        return false;
+    rec_need_attrs(r, a->args[0]); /* an object of this very class is not asked about */
+    rec_need_metaclass(r, cls);
+    rec_lookup(r, meta, name);
+    kin_vid args[2] = {a->args[1], a->args[0]};
+    return rec_inline(r, &(rec_args){.callee = rec_found(r, meta, name, method), .args = args, .npos = 2, .ndrop = a->ndrop}, NULL, 0, KIN_RESUME_TRUTH, 0);
+}
+
 static bool
 model_isinstance(rec *r, const rec_args *a)
 {
@@ -183,6 +233,8 @@ model_isinstance(rec *r, const rec_args *a)
     int n = 0, answer = 0;
     if (a->npos != 2 || a->nkw)
         return false;
+    if (asks_metaclass(r, a))
+        return true;
     PyObject *obj = O(r, a->args[0]);
     PyObject *cls = _PyType_Lookup(Py_TYPE(obj), REC_STR("__class__"));
     PyObject *asked = _PyType_Lookup(Py_TYPE(obj), REC_STR("__getattribute__")); /* in Python it may give any __class__ */

@@ -4,6 +4,7 @@
  * classes, and so does what happens after NotImplemented, which is recorded too. A frame that was left inside a method continues
  * as in CPython (KIN_RESUME_INPLACE, KIN_RESUME_OPERATOR: replay/leave.c, reflect.c). The recording ends if the operator raises.
  */
+#include "core/diag/breaks.h"
 #include "py/compat/codes.h"
 #include "py/compat/heap.h"
 #include "py/objects/objects.h"
@@ -245,6 +246,12 @@ rec_operator_return(rec *r, kin_vid result)
     rec_frame *caller = r->top->back;
     if (caller != NULL && !r->top->from_c && caller->call_resume == KIN_RESUME_OVERRIDE && O(r, result) == Py_NotImplemented)
         rec_stop(r, "__torch_function__ returned NotImplemented");
+    if (caller != NULL && !r->top->from_c && (caller->call_resume == KIN_RESUME_TRUTH || caller->call_resume == KIN_RESUME_FALSITY)) {
+        if (r->info.at[result].type != &PyBool_Type && rec_truth(r, result) < 0)
+            rec_stop_row(r, kin_is_tensor(O(r, result)) ? KIN_ROW_DATA_DEPENDENT_BRANCH : KIN_ROW_UNSUPPORTED_INSTRUCTION,
+                         "__contains__ or __instancecheck__ returned what has to be asked for its truth");
+        return;
+    }
     if (caller == NULL || r->top->from_c || (caller->call_resume != KIN_RESUME_INPLACE && caller->call_resume != KIN_RESUME_OPERATOR))
         return;
     if (O(r, result) != Py_NotImplemented && kin_instr_makes_bool(caller->in) && !PyBool_Check(O(r, result))) {
