@@ -2,6 +2,7 @@
 
 import collections
 import contextlib
+import contextvars
 import copy
 import dataclasses
 import enum
@@ -238,6 +239,12 @@ class Own:
     def __neg__(self):
         return Own(-self.value)
 
+    def __invert__(self):
+        return Own(~self.value)
+
+    def __str__(self):
+        return f"own {self.value}"
+
     def __abs__(self):
         return Own(abs(self.value))
 
@@ -267,6 +274,90 @@ def objects_with_special_methods(x):
 @shows("GB0755", "GB9548", "GB7510", "GB3775", "GB7286", "GB3006")
 def objects_with_operators(x):
     return x * (int(-Own(3)) + float(abs(Own(-2))) + int(+Own(1)))
+
+
+@shows("GB4234", "GB4399")
+def inversion_and_text(x):
+    return x * ((~Own(3)).value + len(str(Own(3)) + f"{Own(2)}"))
+
+
+class Shaped(type):
+    def __instancecheck__(cls, instance):
+        return hasattr(instance, "shape")
+
+
+WithShape = Shaped("WithShape", (), {})
+
+
+@shows("GB2736")
+def metaclass_that_answers_isinstance(x):
+    return x * (1 + isinstance(x, WithShape))
+
+
+SETTING = contextvars.ContextVar("SETTING", default=2)
+
+
+@shows("GB6815")
+def context_variables(x):
+    token = SETTING.set(5)
+    x = x * SETTING.get()
+    SETTING.reset(token)
+    return x * SETTING.get()
+
+
+ELSEWHERE = {"__name__": "elsewhere"}
+exec("def store(x):\n    global COUNT\n    COUNT = x.dim()\n    return x * COUNT", ELSEWHERE)
+
+
+@shows("GB8949")
+def globals_of_no_module(x):
+    return ELSEWHERE["store"](x) + ELSEWHERE["COUNT"]
+
+
+@shows("GB1273")
+def tracebacks_are_written(x):
+    try:
+        raise ValueError("no")
+    except ValueError as error:
+        error.__traceback__.tb_next = None
+        try:
+            error.__traceback__.tb_lineno = 4
+        except (AttributeError, TypeError):
+            x = x * 2
+    return x
+
+
+@shows("GB5017", "GB9493", "GB2412", "GB9899")
+def special_methods_in_c(x):
+    items, table = [1], {}
+    items.__init__([2, 3])
+    table.__init__(a=1)
+    return x * (len(items) + len(table) + collections.Counter("ab").__len__() + len([1].__repr__()) + iter(items).__length_hint__() + len(table.keys().mapping))
+
+
+@shows("GB2444", "GB2069")
+def comprehensions_with_cells(x):
+    n = 3
+    later = [lambda: n for n in range(2)]
+    first = second = [x * m for m in range(3)]
+    first, last = [x * m for m in range(2)]
+    return later[1]() * (lambda: n)() * second[1] + first + last
+
+
+@shows("GB0998", "GB5282", "GB8587")
+def lazy_clones(x):
+    y = x + 1
+    before = torch._C._is_cow_tensor(y)
+    z = torch._lazy_clone(y)
+    y.add_(1)
+    return y * (1 + before + 2 * torch._C._is_cow_tensor(y)) + z * torch._C._is_cow_tensor(z)
+
+
+@shows("GB5491")
+def data_of_another_shape(x):
+    y = x.clone()
+    y.data = torch.zeros(2, 2)
+    return y + x.sum()
 
 
 @shows("GB2852", "GB6053", "GB0005", "GB9198", "GB7968", "GB8315", "GB5380", "GB0459", "GB1275")
@@ -630,6 +721,37 @@ def test_does_not_break(function, ids):
     for _ in range(3):
         torch.testing.assert_close(compiled(x.clone()), expected, rtol=0, atol=0)
     assert kintsugi.explain(function)(x.clone()).graph_break_count == 0
+
+
+def test_tangents_of_inputs_are_kept():
+    """GB0375"""
+    forward_ad = torch.autograd.forward_ad
+    function = lambda x: (x * x).sin()
+    compiled = kintsugi.compile(function, fullgraph=True)
+    with forward_ad.dual_level():
+        x = forward_ad.make_dual(torch.tensor([1.5, -2.0, 3.0]), torch.ones(3))
+        expected = forward_ad.unpack_dual(function(x)).tangent
+        for _ in range(3):
+            torch.testing.assert_close(forward_ad.unpack_dual(compiled(x)).tangent, expected)
+
+
+@pytest.mark.parametrize("function, name", [
+    (lambda x: max([x, x + 1], key=lambda t: t.sum()), "BUILTIN_CALL"),  # GB5687
+    (lambda x: x * contextvars.ContextVar("unset").get(x), "OPAQUE_METHOD"),  # GB6066
+    (lambda x: x * sum(outside_of_graphs(3)), "DISABLED_CALL"),  # GB7151
+    (lambda x: x * bool(functools.cmp_to_key(lambda a, b: 0)(x)), "OPAQUE_CALLABLE"),  # GB4818
+])
+def test_breaks_here_as_well(function, name):
+    x = torch.tensor([1.5, -2.0, 3.0])
+    expected, compiled = function(x.clone()), kintsugi.compile(function, backend="eager")
+    for _ in range(3):
+        torch.testing.assert_close(compiled(x.clone()), expected, rtol=0, atol=0)
+    assert name in str(kintsugi.explain(function)(x).break_reasons)
+
+
+@torch._dynamo.disable
+def outside_of_graphs(n):
+    yield from range(n)
 
 
 def test_the_command_answers_each_id(capsys):
