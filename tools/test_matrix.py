@@ -28,7 +28,7 @@ RESULTS, PAGE = ROOT / "docs/versions.json", ROOT / "docs/versions.md"
 TOOLS = ["numpy", "pytest", "pytest-timeout", "hypothesis", "expecttest", "rich", "meson", "ninja", "meson-python"]
 PURE = ["filelock", "typing-extensions", "sympy", "networkx", "jinja2", "fsspec", "setuptools"]  # what torch needs besides CUDA's libraries
 DEBIAN = ("python3,python3-torch,python3-numpy,python3-pytest,python3-pytest-timeout,python3-rich,python3-hypothesis,python3-expecttest,python3-dev,gcc,libc6-dev,meson,"
-          "ninja-build,pkg-config")
+          "ninja-build,pkg-config,git")
 ASK = ("import json, platform, sys, torch; print('\\n' + json.dumps({'python': platform.python_version(), 'tag': sys.implementation.cache_tag, "
        "'torch': torch.__version__}))")
 
