@@ -151,9 +151,9 @@ def count_pytest(done):
     said = done.stdout.strip().splitlines()
     total = {word: int(n) for n, word in re.findall(r"(\d+) (passed|failed|error|errors)", said[-1] if said else "")}
     wrong = total.get("failed", 0) + total.get("error", 0) + total.get("errors", 0)
-    if not total:
-        wrong = 1
     names = [line.split("::")[-1].split(" - ")[0] for line in said if line.startswith(("FAILED", "ERROR"))]
+    if not total:
+        wrong, names = 1, names or [f"exit status {done.returncode}"]
     return total.get("passed", 0), wrong, names
 
 
@@ -173,7 +173,12 @@ def with_kernels(part):
 def programs_part(script, count, *args, **environ):
     def run(pair, timeout):
         done = pair.run([*pair.interpreter(), script, "--seed", "4000", "--count", str(count), *args], timeout, **environ)
-        return None if done is None else (count * (done.returncode == 0), int(done.returncode != 0), [])
+        if done is None:
+            return None
+        wrong = [f"seed {n}" for n in re.findall(r"^--- seed (\d+)", done.stdout, re.MULTILINE)] if done.returncode > 0 else []
+        if done.returncode != 0 and not wrong:
+            return 0, 1, [f"exit status {done.returncode}"]
+        return count - len(wrong), len(wrong), wrong
     return run
 
 
@@ -352,12 +357,17 @@ hand under qemu with CPython 3.11.2 and torch 2.9.0: `kintsugi doctor` records, 
 """
 
 
+def shares(row):
+    return " and ".join(f"1/{n}" for n in sorted({part["share"] for part in row["parts"].values()}))
+
+
 def write_page(results):
     rows = sorted(results.values(), key=version_key)
     names = [name for name, _ in parts(16)]
     lines = [HEAD, "| | " + " | ".join(f"CPython {r['python']}<br>torch {r['torch'].split('+')[0]}{' (Debian)' if r['debian'] else ''}" for r in rows) + " |",
              "|---" * (len(rows) + 1) + "|"]
     lines.append("| at commit | " + " | ".join(r.get("commit", "an older one") for r in rows) + " |")
+    lines.append("| share of corpus, oracle, diagnostics, training | " + " | ".join(shares(r) for r in rows) + " |")
     for name in names:
         lines.append(f"| {name} | " + " | ".join(cell(r["parts"].get(name)) for r in rows) + " |")
     wrong = [f"- {r['python']} with {r['torch']}, {name}: " + ", ".join(f"`{n}`" for n in part["names"])
