@@ -299,7 +299,7 @@ differ there pass with 2.14.1 and were not run again with 2.15.
 
 With torch 2.6 what needs gradients runs step by step ([why](training.md)), and tests of compiled gradients are skipped; steps of optimizers are compiled. `torch.autocast` asks the
 finders of modules there whether another package is installed; they may run any code, so behind a tensor call it makes two graphs for a custom backend
-(`test_backend_gets_one_graph[autocast...]`, skipped). A `while_loop`, a `scan` and a `map` are no nodes of a custom backend's graph there. Compiled code gives what later
+(`test_backend_gets_one_graph[autocast...]`, skipped). A `map` is an object there and no node of a custom backend's graph (`test_one_graph[rows]`, skipped). Compiled code gives what later
 releases give where 2.6 differs from them: NaN for `clamp(min=nan)`, and the gradient of `hardswish` at -3 and 3.
 
 Debian's PyTorch lets TorchScript make kernels on the CPU, which look for the data of fake tensors: there, calls of scripted functions stay as they are and are no part of compiled code.

@@ -93,6 +93,10 @@ class _Body:
         return torch.fx.GraphModule(source, graph)
 
 
+def _children(spec):
+    return spec.children() if hasattr(spec, "children") else spec.children_specs  # torch 2.6's has no method
+
+
 def _place_of(value, values):
     for i, other in enumerate(values):
         if other is value:
@@ -123,7 +127,7 @@ class _Place:
         """target(*arguments(the nodes of the bodies, what they take besides)), whose results are those of the node."""
         users = list(self.node.users)
         single = spec == pytree.tree_structure(0)
-        plain = type(spec.type) is type and spec.type in (tuple, list) and all(child.is_leaf() for child in spec.children())
+        plain = type(spec.type) is type and spec.type in (tuple, list) and all(child.is_leaf() for child in _children(spec))
         if not single and not (plain and all(u.target is operator.getitem and type(u.args[1]) is int for u in users)):
             raise _Unfit("results that are not taken one by one")
         lifted = list(dict.fromkeys(node for body in bodies for node, _ in body.lifted))
@@ -174,10 +178,14 @@ def _scan(place, combine_fn, init, xs, dim, reverse, more):
     rows = pytree.tree_map(lambda x: _Row(place.example(x)), xs)
     body = _ScanBody(place, combine_fn, init, rows)
     start, leaves = pytree.tree_leaves(init), pytree.tree_leaves(xs)
-    carried, out = body.spec.children()
+    carried, out = _children(body.spec)
     if not (carried.is_leaf() and out.is_leaf()):
         raise _Unfit("results that are not taken one by one")
-    place.replace(torch.ops.higher_order.scan, ("scan_combine",), [body], lambda nodes, lifted: (nodes[0], start, leaves, lifted), body.spec)
+    target = torch.ops.higher_order.scan
+    if "dim" in inspect.signature(target.__call__).parameters:  # torch 2.6
+        place.replace(target, ("scan_combine",), [body], lambda nodes, lifted: (nodes[0], start, leaves, 0, False, list(lifted)), body.spec)
+    else:
+        place.replace(target, ("scan_combine",), [body], lambda nodes, lifted: (nodes[0], start, leaves, lifted), body.spec)
 
 
 class _Row:

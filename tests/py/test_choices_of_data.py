@@ -1,6 +1,7 @@
 """Python's max(), min() and range() of what tensors hold: one graph, which asserts what was recorded; other data take the other way."""
 import pytest
 import torch
+import torch.utils.flop_counter  # noqa: F401  says at its import when Triton is missing
 
 kintsugi = pytest.importorskip("kintsugi", reason="the extension is not built", exc_type=ImportError)
 

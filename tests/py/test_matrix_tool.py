@@ -39,7 +39,7 @@ def test_rows_of_another_commit_are_dropped(tmp_path, monkeypatch):
     monkeypatch.setattr(matrix, "RESULTS", tmp_path / "versions.json")
     pair = Doctor("7 of 8 calls replayed, 5 with kernels")
     old = {"right": 1, "wrong": 0, "names": [], "share": 64, "ended": True, "seconds": 1}
-    args = types.SimpleNamespace(no_build=True, share=64, only=["rules"], limit=60)
+    args = types.SimpleNamespace(no_build=True, share=64, programs=None, only=["rules"], limit=60)
     matrix.save(pair.name(), {**pair.facts, "debian": False, "parts": {"oracle": old}, "commit": "another"})
     matrix.run_pair(pair, args)
     row = json.loads(matrix.RESULTS.read_text())[pair.name()]

