@@ -5,7 +5,7 @@ import collections
 
 import pytest
 import torch
-from launches import OWN_PRODUCTS, engine, kintsugi, runs, versions
+from launches import OWN_PRODUCTS, engine, engine_of, kintsugi, needs_own_products, runs, versions
 
 MOST_VERSIONS = 520  # LIVE_PLANS, and a few that were made ahead
 pytestmark = pytest.mark.usefixtures("kernels")
@@ -229,6 +229,21 @@ def run_over(compiled, model, sizes):
         for batch, length in sizes:
             tokens = torch.randint(0, 50, (batch, length))
             torch.testing.assert_close(compiled(tokens), model(tokens), rtol=1e-4, atol=1e-5)
+
+
+@needs_own_products
+def test_graphs_of_a_function_share_what_is_packed():
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.GELU(), torch.nn.Linear(256, 64)).eval()
+    compiled = kintsugi.compile(lambda x, mode: model(x) if mode == "plain" else model(x).neg(), dynamic=True)
+    with torch.no_grad():
+        for size in (8, 24, 9, 100, 33, 57):
+            x = torch.rand(size, 64)
+            torch.testing.assert_close(compiled(x, "plain"), model(x), rtol=1e-4, atol=1e-5)
+            torch.testing.assert_close(compiled(x, "other"), -model(x), rtol=1e-4, atol=1e-5)
+    graphs = [[v["frozen"] for v in graph["versions"] if v["frozen"]] for entry in engine_of(compiled).entries() for graph in engine.kernels(entry)]
+    rows = sum(graphs, [])
+    assert sum(1 for kept in graphs if kept) == 2 and {row["renewals"] for row in rows} == {1} and {row["sharers"] for row in rows} == {len(rows)}
 
 
 def test_what_follows_from_sizes_is_not_kept_with_the_weights(own):

@@ -600,6 +600,6 @@ launch_frozen_describe(launch_frozen *f)
             sets++;
         }
     bool kernel = the_track != NULL && kin_track_has_kernel(the_track);
-    return Py_BuildValue("{s:I,s:K,s:I,s:K,s:O}", "watched", f->nwatched, "bytes", bytes, "sets", sets, "renewals",
+    return Py_BuildValue("{s:I,s:K,s:I,s:I,s:K,s:O}", "watched", f->nwatched, "bytes", bytes, "sets", sets, "sharers", f->refs, "renewals",
                          (unsigned long long)f->renewals, "kernel", kernel ? Py_True : Py_False);
 }
