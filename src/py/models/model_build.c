@@ -304,24 +304,29 @@ rec_model_exception(rec *r, const rec_args *a)
     return true;
 }
 
-/* What the inner one holds comes first; keywords would have to be joined. */
+/* What the inner one holds comes first. */
 static bool
 partial_of_partial(rec *r, const rec_args *a, const rec_virtual *inner)
 {
-    kin_vid items[64];
-    uint32_t own = a->npos + a->nkw - 1;
-    if (!inner->known || inner->n + own > 64 || (inner->aux != NULL && (a->nkw || a->npos > 1)))
+    kin_vid items[128], pairs[64];
+    uint32_t nown = inner->aux != NULL ? (uint32_t)PyTuple_GET_SIZE(inner->aux) : 0, n = inner->n - nown;
+    if (!inner->known || inner->n + a->npos + a->nkw > 128 || nown > 32)
         return false;
-    memcpy(items, inner->items, inner->n * sizeof *items);
-    memcpy(items + inner->n, a->args + 1, own * sizeof *items);
-    PyObject *names = inner->aux != NULL ? inner->aux : a->nkw ? a->kwnames : NULL;
-    uint32_t n = inner->n + own;
+    for (uint32_t i = 0; i < nown; i++) {
+        pairs[2 * i] = rec_const(r, PyTuple_GET_ITEM(inner->aux, i));
+        pairs[2 * i + 1] = inner->items[n + i];
+    }
+    memcpy(items, inner->items, n * sizeof *items);
+    memcpy(items + n, a->args + 1, (a->npos - 1) * sizeof *items);
+    n += a->npos - 1;
+    PyObject *names = rec_join_keywords(r, pairs, 2 * nown, a->args + a->npos, a->nkw, a->kwnames, items + n);
+    if (names == NULL)
+        return false;
+    uint32_t nnames = (uint32_t)PyTuple_GET_SIZE(names);
     kin_vid out = rec_model_step(r, a, KIN_STEP_PURE);
-    rec_virtual *f = rec_make_virtual(r, out, VIRTUAL_PARTIAL, items, n, true);
-    if (f != NULL)
+    rec_virtual *f = rec_make_virtual(r, out, VIRTUAL_PARTIAL, items, n + nnames, true);
+    if (f != NULL && nnames > 0)
         f->aux = names;
-    if (a->nkw)
-        rec_ref(r, a->kwnames);
     return true;
 }
 

@@ -280,9 +280,9 @@ call_unwrapped(rec *r, const rec_args *a)
 }
 
 /* Keywords of a partial object and of the call: names in the order of the partial's, the call's values win. */
-static PyObject *
-join_keywords(rec *r, const kin_vid *pairs, uint32_t npairs, const kin_vid *values, uint32_t nkw, PyObject *kwnames,
-              kin_vid *joined)
+PyObject *
+rec_join_keywords(rec *r, const kin_vid *pairs, uint32_t npairs, const kin_vid *values, uint32_t nkw, PyObject *kwnames,
+                  kin_vid *joined)
 {
     PyObject *names = PyList_New(0);
     uint32_t n = 0;
@@ -328,7 +328,7 @@ call_virtual_partial(rec *r, const rec_args *a)
     memcpy(all, f->items + 1, n * sizeof *all);
     memcpy(all + n, a->args, a->npos * sizeof *a->args);
     n += a->npos;
-    PyObject *names = join_keywords(r, pairs, 2 * nown, a->args + a->npos, a->nkw, a->kwnames, all + n);
+    PyObject *names = rec_join_keywords(r, pairs, 2 * nown, a->args + a->npos, a->nkw, a->kwnames, all + n);
     if (names == NULL)
         return false;
     uint32_t nnames = (uint32_t)PyTuple_GET_SIZE(names);
@@ -359,7 +359,7 @@ rec_partial_parts(rec *r, const rec_args *a, kin_vid partial, kin_vid *fn, kin_v
         all[n++] = rec_src(r, pa, KIN_ACCESS_TUPLE_ITEM, (uint32_t)i, PyTuple_GET_ITEM(p->args, i));
     memcpy(all + n, a->args, a->npos * sizeof *a->args);
     n += a->npos;
-    PyObject *names = join_keywords(r, pairs, npairs, a->args + a->npos, a->nkw, a->kwnames, all + n);
+    PyObject *names = rec_join_keywords(r, pairs, npairs, a->args + a->npos, a->nkw, a->kwnames, all + n);
     free(pairs);
     if (names == NULL)
         return false;
