@@ -387,12 +387,12 @@ rec_end_consumer(rec *r)
     return true;
 }
 
-/* next() of a generator that has returned None: StopIteration is raised, and handled at `offset`. */
+/* next() or send() of a generator that has returned None: StopIteration is raised, and handled at `offset`. */
 static bool
 finish_stop(rec *r, const rec_consumer *c, const rec_frame *f, uint32_t offset)
 {
     bool ended = c->asked != 0 || (c->gen != NULL && O(r, c->returned) == Py_None);
-    if (!c->row->raises || !c->ended || !ended || c->call.npos != 1 || offset == f->next || !rec_region_is_of(r, f))
+    if (!c->row->raises || !c->ended || !ended || c->call.npos != 1 + (c->sent != 0) || offset == f->next || !rec_region_is_of(r, f))
         return false;
     r->raised_by_c = PyExc_StopIteration;
     return true;

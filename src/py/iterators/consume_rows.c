@@ -246,7 +246,7 @@ static const consumer_row rows[] = {
     {"min", TAKE_ALL, finish_extreme}, {"max", TAKE_ALL, finish_extreme}, {"set", TAKE_ALL, finish_set},
     {"frozenset", TAKE_ALL, finish_constant}, {"dict", TAKE_ALL, finish_dict}, {"sorted", TAKE_ALL, finish_sorted},
     {"join", TAKE_ALL, finish_constant}, {"extend", TAKE_ALL, finish_extend, NULL, put_behind, NULL},
-    {"send", TAKE_ONE, finish_send}, {"close", TAKE_ONE, finish_close}, {NULL, TAKE_ALL, NULL}};
+    {"send", TAKE_ONE, finish_send, .raises = true}, {"close", TAKE_ONE, finish_close}, {NULL, TAKE_ALL, NULL}};
 
 /* Where the row's callable is found under its name. */
 static PyObject *
