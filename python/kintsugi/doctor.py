@@ -8,7 +8,7 @@ import os
 import platform
 import sys
 
-TESTED_TORCH = ("2.6", "2.11", "2.13", "2.14", "2.15")  # docs/versions.md
+TESTED_TORCH = ("2.6", "2.11", "2.13", "2.14")  # docs/versions.md
 
 
 def rows():
