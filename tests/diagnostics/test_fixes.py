@@ -43,6 +43,7 @@ CASES = {
     "numbers as they are written": ("DATA_DEPENDENT_BRANCH", "    if x.sum() > 1e-3:\n        x = x * 0x10 + 1_000", "    x = torch.where(x.sum() > 1e-3, x * 0x10 + 1_000, x)"),
     "int decides later": ("TENSOR_TO_NUMBER", "    n = int(x.max())\n    if n > 0:\n        x = x * 2", "    n = x.max().long()\n    x = torch.where(n > 0, x * 2, x)"),
     "graph_break": ("EXPLICIT_BREAK", "    torch._dynamo.graph_break()", None),
+    "set_": ("SET_DATA", "    x = x.clone()\n    x.set_(y * 1.0)  # n > 0\n    x = x + 1", "    with torch.no_grad():\n        x.copy_(y * 1.0)"),
     "numpy": ("TENSOR_NUMPY", "    x = torch.as_tensor(np.cumsum(x.numpy(), 0))", "    x = torch.as_tensor(torch.cumsum(x, 0))"),
 }
 

@@ -353,7 +353,7 @@ def lazy_clones(x):
     return y * (1 + before + 2 * torch._C._is_cow_tensor(y)) + z * torch._C._is_cow_tensor(z)
 
 
-@shows("GB5491")
+@shows("GB5491", "GB0056")
 def data_of_another_shape(x):
     y = x.clone()
     y.data = torch.zeros(2, 2)

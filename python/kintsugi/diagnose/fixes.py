@@ -663,11 +663,11 @@ def _remove_call(place):
 
 def _set_data(place):
     statement = place.statement()
-    if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Attribute) and statement.targets[0].attr == "data":
-        target = ast.unparse(statement.targets[0].value)
-        return place.replace(statement, ["with torch.no_grad():", f"    {target}.copy_({ast.unparse(statement.value)})"],
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "set_" and len(call.args) == 1 and not call.keywords:
+        return place.replace(statement, ["with torch.no_grad():", f"    {ast.unparse(call.func.value)}.copy_({ast.unparse(call.args[0])})"],
                              "the memory stays the same, so sizes and dtype have to")
-    raise ValueError("no assignment of .data")
+    raise ValueError("no call of set_ with a tensor alone")
 
 
 # Functions that give the same in both. (Not std and var, which divide by another number, and not median, split and gradient.)
