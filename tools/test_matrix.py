@@ -292,10 +292,9 @@ time. Refused with a sentence: free-threaded builds, CPython's own JIT switched 
 """
 
 TAIL = """
-A row is of one commit, which stands above it; rows of different commits were made while defects that they had found were mended, so what differs in one row
-may be right in a later one. Of what is listed above, mended since: backends that raise, callbacks and `test_d10_cond_gradients_methods_and_errors` with torch 2.6
-(`torch.cond` itself lost gradients under `kintsugi.install()` there), `containers-format_strings` with 3.14 (the test). The rows of torch 2.15 are the oldest; the two tests that
-differ there pass with 2.14.1 and were not run again with 2.15.
+A row is of the commit that stands above it. All rows were made in one afternoon, one or two at a time on a machine with two cores; together they ran more than
+2,000 random programs, as many around iterators, and as many of tensors. What the first ones found was mended before the others were made, each with a test: a write past the end of a table where random numbers that a program draws last are not used (with
+each version; 250 random tensor programs saw it, the 31 of earlier rows had not), and a read of a freed union in `isinstance(x, A | B | C)` (a crash with 3.13).
 
 With torch 2.6 what needs gradients runs step by step ([why](training.md)), and tests of compiled gradients are skipped; steps of optimizers are compiled. `torch.autocast` asks the
 finders of modules there whether another package is installed; they may run any code, so behind a tensor call it makes two graphs for a custom backend
@@ -304,14 +303,9 @@ releases give where 2.6 differs from them: NaN for `clamp(min=nan)`, and the gra
 
 Debian's PyTorch lets TorchScript make kernels on the CPU, which look for the data of fake tensors: there, calls of scripted functions stay as they are and are no part of compiled code.
 
-Beside the table, near the commit of the newest rows, the files of tests that were added or changed before it: some 24 of `tests/py`, `tests/kernels`, `tests/guardeval`, `tests/diff`
-and `tests/training` with 3.12.1 and torch 2.13.0, 3.13.0 and 2.14.1, 3.14.8 and 2.14.1, 3.11.7 and 2.6.0; those of `tests/diagnostics` with 3.12.1, 3.14.8 and 3.11.7; on 3.14.8 also
-the files of `tests/py` from `test_inspecting.py` on by the alphabet. What differs: 43 of PyTorch's ids of graph breaks that came with 2.14 have no answer yet
-(`tests/py/test_pytorch_ids.py`).
-
-Earlier, with each of 3.12.1 and 3.13.0 (torch 2.13.0) and 3.14.8 (Debian's 2.14.1): 200 programs of `tests/diff/fuzz_iterators.py` without a difference, and
-20 to 60 with freed memory overwritten (`PYTHONMALLOC=debug`). With 3.12.1 and torch 2.13.0 the tests of iterators and custom backends (674), 60 programs over sizes and a share of the diagnostics'
-tests; with 3.14.8 40 programs over sizes, `tests/py/test_fullgraph_truth.py` (136), `tests/training/test_nodes.py` (45).
+Beside the table, at the same time: 45 of the 60 other files of `tests/py` with 3.13.0 and torch 2.14.1 and freed memory overwritten (`PYTHONMALLOC=debug`), without a crash;
+`tests/py/test_pytorch_ids.py` (each id of a graph break has an answer) also with 3.11.7 and torch 2.6.0 and 2.13.0, and with 3.14.8 and 2.14.1. Torch 2.15 could not be installed
+any more; with it, shares of the corpus, rules, seeds and random programs passed at an older commit.
 
 Coroutines and asynchronous generators stay opaque steps on all versions: right, and not part of graphs. `except*`, class bodies, type
 parameters and templates end a recording where they stand, and CPython runs the rest of the call.
@@ -327,12 +321,23 @@ interpreter (geometric mean), the models whose part is more than 15% above that 
 | | 3.11.7 | 3.12.1 | 3.13.0 | 3.14.8 |
 |---|---|---|---|---|
 | hit / eager | 0.78 | 0.79 | 0.82 | 0.82 |
-| more than 15% above 3.11 | | none | none | `lstm_cell_loop` +19%, `breaks` +16% |
+| more than 15% above 3.11 | | none | none | `lstm_cell_loop`, `breaks` |
 | guards of `gpt2`, us | 3.2 | 3.2 | 8.8 | 3.2 |
 | guards of `t5`, us | 5.5 | 7.1 | 14.9 | 5.4 |
 
-On 3.14 it is eager that is faster: its call of `lstm_cell_loop` takes 204 us in place of 270, ours 171 in place of 190. Above the bare calls of the graph a hit costs the
-same there (19 us, 18 on 3.11). Dicts have no version on 3.14, so those that guards need are watched, and the watcher keeps a number beside each. In 3.13.0 a dict over the values inside its object
+The models that need torch alone, measured again beside these rows, 3.11.7 and 3.14.8 in turns, both with torch 2.13.0 (medians of three runs, us of an eager call and of a hit):
+
+| | 3.11.7 eager | hit | part | 3.14.8 eager | hit | part | above 3.11 |
+|---|---|---|---|---|---|---|---|
+| `mlp` | 136 | 112 | 0.83 | 101 | 89 | 0.87 | +5% |
+| `lstm_cell_loop` | 282 | 191 | 0.69 | 230 | 185 | 0.81 | +18% |
+| `cnn` | 1,197 | 1,100 | 0.96 | 1,071 | 1,064 | 0.99 | +4% |
+| `breaks` | 47 | 42 | 0.89 | 38 | 39 | 1.02 | +16% |
+
+No hit is slower on 3.14: its eager calls are faster, by 18% and 19% for the two models above 15%, and of a hit there is little that could follow. Samples of the processor find 4.5% of a hit of
+`lstm_cell_loop` in code of Kintsugi (9 us; 10 us on 3.11) and 10% of one of `breaks` (3 us on both); the rest is the calls of PyTorch themselves.
+
+Dicts have no version on 3.14, so those that guards need are watched, and the watcher keeps a number beside each. In 3.13.0 a dict over the values inside its object
 does not see stores that go to the object; guards of such objects compare each value. Whether a release of 3.13 or 3.14 does is tried at the first such dict.
 
 ## Wheels
