@@ -101,8 +101,16 @@ look_up(PyObject *names[2], const char *module, const char *attribute)
 bool
 kin_symbolic_active(void)
 {
-    static PyObject *names[2];
-    return look_up(names, "torch.fx._symbolic_trace", "_is_fx_tracing_flag") == Py_True;
+    static PyObject *names[2], *local_names[2];
+    static const char module[] = "torch.fx._symbolic_trace";
+    PyObject *local = look_up(local_names, module, "_is_fx_tracing_tls"); /* since torch 2.14; a flag of the module before */
+    if (local == NULL)
+        return look_up(names, module, "_is_fx_tracing_flag") == Py_True;
+    PyObject *flag = PyObject_GetAttrString(local, "flag");
+    bool active = flag == Py_True;
+    Py_XDECREF(flag);
+    PyErr_Clear(); /* in a thread that has never traced there is none */
+    return active;
 }
 
 bool
