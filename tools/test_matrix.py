@@ -317,7 +317,7 @@ known of (a deque's, one of a class of the program), each item ends the graph an
 ## What a call costs
 
 `bench/overhead.py mlp lstm_cell_loop cnn breaks bert gpt2 llama t5 --quick --without stock`, no kernels, one thread: a hit in parts of an eager call of the same
-interpreter (geometric mean), the models whose part is more than 15% above that of 3.11, and what the guards of two models cost.
+interpreter (geometric mean), the models whose part is more than 15% above that of 3.11, and what the guards of two models cost, all at an older commit:
 
 | | 3.11.7 | 3.12.1 | 3.13.0 | 3.14.8 |
 |---|---|---|---|---|
