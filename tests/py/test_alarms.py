@@ -37,7 +37,7 @@ def maps(x, n):
 
 def branches(x, n):
     for i in range(n):
-        x = x + i if i % 2 else torch.nn.functional.layer_norm(x, (8,))
+        x = x + i if i % 2 else torch.nn.functional.layer_norm(x, (8,)).cumsum(-1)  # whose sum is not rounding alone
         if x.sum() > 0:
             x = x * 2
     return x
@@ -86,8 +86,9 @@ def run_with_alarm(name, seconds):
         heard = True
     wrong = [args for args in inputs for _ in range(2) if not torch.allclose(compiled(*args), fn(*args), atol=1e-5)]
     stats = kintsugi.stats(compiled)
-    if not stats["replays"] or stats["eager_calls"]:
-        wrong.append(stats["eager_calls"])
+    for_good = {why: count for why, count in stats["eager_calls"].items() if why != "timed for comparison with compiled calls"}
+    if not stats["replays"] or for_good:
+        wrong.append(for_good)
     return handled, heard, took, wrong
 
 

@@ -306,6 +306,17 @@ is_untouched(const kin_run *r, uint32_t step)
     return untouched;
 }
 
+/* Has the pending exception been through a frame? Then Python code has raised it: a signal's handler, perhaps, which does not raise it again. */
+static bool
+has_traceback(void)
+{
+    PyObject *type, *value, *tb;
+    PyErr_Fetch(&type, &value, &tb);
+    bool some = tb != NULL;
+    PyErr_Restore(type, value, tb);
+    return some;
+}
+
 /* The step raised, and was not expected to. */
 static PyObject *
 leave_raising(kin_run *r, uint32_t step, kin_chain *chain)
@@ -321,7 +332,7 @@ leave_raising(kin_run *r, uint32_t step, kin_chain *chain)
     if (ours && !(s->flags & KIN_STEP_AGAIN))
         note_failure(r);
     /* CPython knows the words; it changes nothing to ask again */
-    if (ours || s->kind == KIN_STEP_CELL_GET || (s->flags & KIN_STEP_AGAIN)) {
+    if (ours || s->kind == KIN_STEP_CELL_GET || ((s->flags & KIN_STEP_AGAIN) && !has_traceback())) {
         PyErr_Clear();
         if (chain != NULL)
             kin_chain_drop(r->ts, chain);
