@@ -1,11 +1,12 @@
 /* Python signal handlers run in the main thread only (signals.h); a number in the runtime says which thread that is. While it names no thread, pending
- * signals are kept, and the evaluator asks again as soon as it may.
+ * signals are kept, and whoever lets them in again makes the evaluator ask.
  */
 #define Py_BUILD_CORE 1
 #include <Python.h>
 
 #include "py/compat/signals.h"
 
+#include <internal/pycore_ceval.h>
 #include <internal/pycore_interp.h>
 #include <internal/pycore_runtime.h>
 
@@ -22,13 +23,16 @@ kin_signals_hold(void)
     return true;
 }
 
-/* Up to CPython 3.12, a thread that takes the GIL forgets to ask about signals that it may not handle at that time. */
+/* The evaluator forgets to ask about signals that came while it might not handle them: up to CPython 3.12 a thread that takes the GIL does, from 3.13 on any code that runs. */
 static void
 ask_again(void)
 {
 #if PY_VERSION_HEX < 0x030D0000
     if (_Py_atomic_load_relaxed(&_PyRuntime.ceval.signals_pending))
         _Py_atomic_store_relaxed(&PyInterpreterState_Main()->ceval.eval_breaker, 1);
+#else
+    if (_Py_atomic_load_int_relaxed(&_PyRuntime.signals.is_tripped))
+        _Py_set_eval_breaker_bit(PyThreadState_Get(), _PY_SIGNALS_PENDING_BIT);
 #endif
 }
 
