@@ -80,23 +80,27 @@ def test_one_graph(fn):
     assert (entry["graphs"], stats["breaks"], entry["hits"]) == (1, 0, 3), stats
 
 
-def test_generator_with_tensors_is_a_break():
-    """What it computes is not in the graph, so the graph has to end there."""
+@pytest.mark.parametrize("leaves", [False, True])
+def test_generator_with_tensors(leaves):
+    """What it computes is in the graph, though it is suspended inside `try`; where it is left before its end, its `finally` runs, and the graph ends there."""
     def halves(x):
         try:
             yield x * 0.5
+            yield x * 0.25
         finally:
             pass
 
     def fn(x):
         for h in halves(x):
             x = x + h
-        return x
+            if leaves:
+                break
+        return x * 2
     compiled = kintsugi.compile(fn)
     x = torch.arange(4.0)
     for _ in range(3):
         assert torch.equal(fn(x), compiled(x))
-    assert kintsugi.stats(compiled)["breaks"] >= 1
+    assert (kintsugi.stats(compiled)["breaks"] >= 1) is leaves
 
 
 class Double(torch.autograd.Function):
