@@ -244,9 +244,9 @@ close_generator(rec *r, const rec_gen *gen, bool *known)
     if (block) {
         rec_stop(r, "a generator is closed inside try or with");
         r->failed = true;
-    } else if (gen->guarded && !block && r->region != NULL) {
+    } else if (gen->guarded && r->region != NULL) {
         r->foreign = true;
-    } else if (gen->guarded && !block) {
+    } else if (gen->guarded) {
         leave_open(r, gen);
     }
 }

@@ -180,14 +180,12 @@ static kin_launch
 try_steps(kernel_launcher *self, launch_version *version, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in,
           PyObject **out)
 {
-    double ns;
     launch_kept *kept = launch_may_write(version->code, in) ? launch_keep_written(version->code, in) : NULL;
     if (kept == NULL)
         return KIN_LAUNCH_NOT;
     version->code->running++; /* the steps must not free it */
     launch_timing t = launch_timing_begin();
-    kin_launch done = kin_capture_do(v, subgraph, in, out, &ns);
-    t.theirs = ns;
+    kin_launch done = kin_capture_do(v, subgraph, in, out, &t.theirs);
     bool disturbed = launch_timing_is_disturbed(&t);
     version->code->running--;
     if (done == KIN_LAUNCH_NOT)
@@ -200,9 +198,9 @@ try_steps(kernel_launcher *self, launch_version *version, kin_entry *v, const ki
         return done;
     }
     if (done == KIN_LAUNCH_DONE && !disturbed)
-        launch_note_steps(self, version, ns);
+        launch_note_steps(self, version, t.theirs);
     if (done == KIN_LAUNCH_DONE)
-        note_time(self, version, true, ns);
+        note_time(self, version, true, t.theirs);
     else
         kin_abtest_give_up(&version->abtest);
     return done;
