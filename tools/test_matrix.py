@@ -1,4 +1,4 @@
-"""Runs a share of the tests with each pair of CPython and torch that is at hand, and writes docs/versions.json and docs/versions.md.
+"""Runs the corpus and shares of other tests with each pair of CPython and torch that is at hand, and writes docs/versions.json and the table in docs/versions.md.
 
     test_matrix.py                                      the interpreter that runs this
     test_matrix.py --python A/bin/python --python ...    these, each with the torch that it has
@@ -204,16 +204,20 @@ def files(names):
     return [f"tests/py/{name}.py" for name in names]
 
 
-def parts(share, programs=None):
-    """(name, what it runs) for a share of 1/share and so many random programs of a kind."""
-    turn = f"{1 + share // 3}/{share}"
+def turn_of(share):
+    return {"KIN_SHARD": f"{1 + share // 3}/{share}"}
+
+
+def parts(share, corpus=1, programs=None):
+    """(name, what it runs) for 1/share of the long suites, 1/corpus of the corpus and so many random programs of a kind."""
+    corpus_turn, turn = turn_of(corpus), turn_of(share)
     fuzz = programs or max(10, 2000 // share)
     return [
         ("watcher over the standard library", watcher),
-        ("corpus", pytest_part(CORPUS, "-k", "behaves_as_eager or test_replays", KIN_SHARD=turn)),
-        ("corpus, left at steps", pytest_part(CORPUS, "-k", "forced_exits", KIN_SHARD=turn)),
+        ("corpus", pytest_part(CORPUS, "-k", "behaves_as_eager or test_replays", **corpus_turn)),
+        ("corpus, left at steps", pytest_part(CORPUS, "-k", "forced_exits", **corpus_turn)),
         ("rules", pytest_part("tests/rules")),
-        ("oracle", pytest_part("tests/oracle", KIN_SHARD=turn, KIN_ORACLE_CHANGES="10", KIN_ORACLE_FUZZ="5", KIN_ORACLE_MODELS="mlp")),
+        ("oracle", pytest_part("tests/oracle", **turn, KIN_ORACLE_CHANGES="10", KIN_ORACLE_FUZZ="5", KIN_ORACLE_MODELS="mlp")),
         ("random programs", programs_part("tests/diff/fuzz_programs.py", fuzz)),
         ("random programs around iterators", programs_part("tests/diff/fuzz_iterators.py", fuzz)),
         ("random programs over sizes", programs_part("tests/diff/fuzz_programs.py", max(10, fuzz // 3), "--sizes")),
@@ -223,10 +227,10 @@ def parts(share, programs=None):
         ("models", models),
         ("generators, exceptions, hostile versions", pytest_part("tests/py/test_record_generators.py", "tests/py/test_record_exceptions.py",
                                                                  "tests/py/test_language_versions.py", "tests/py/test_hostile_versions.py")),
-        ("diagnostics", pytest_part("tests/diagnostics", KIN_SHARD=turn)),
+        ("diagnostics", pytest_part("tests/diagnostics", **turn)),
         ("accuracy of kernels", with_kernels(pytest_part("tests/kernels/test_accuracy.py"))),
-        ("training", with_kernels(pytest_part("tests/training", KIN_SHARD=turn))),
-        ("corpus with kernels", with_kernels(pytest_part(CORPUS, "--engine=kintsugi_kernels", "-k", "behaves_as_eager", KIN_SHARD=turn, **KERNELS))),
+        ("training", with_kernels(pytest_part("tests/training", **turn))),
+        ("corpus with kernels", with_kernels(pytest_part(CORPUS, "--engine=kintsugi_kernels", "-k", "behaves_as_eager", **corpus_turn, **KERNELS))),
         ("random tensor programs", with_kernels(programs_part("tests/kernels/fuzz_tensors.py", fuzz, **KERNELS))),
         ("random programs that train, with kernels", with_kernels(programs_part("tests/diff/fuzz_training.py", max(5, fuzz // 4), "--kernels", **KERNELS))),
     ]
@@ -252,13 +256,13 @@ def run_pair(pair, args):
     if row.get("commit") != commit:
         row = {**pair.facts, "parts": {}, "commit": commit}  # nothing is said of code that is gone
     row["debian"] = pair.root is not None and pair.torch is None
-    for name, run in parts(args.share, args.programs):
+    for name, run in parts(args.share, args.corpus, args.programs):
         if args.only and not any(word in name for word in args.only):
             continue
         start = time.monotonic()
         outcome = run(pair, args.limit)
         right, wrong, names = outcome if outcome is not None else (0, 0, [])
-        row["parts"][name] = {"right": right, "wrong": wrong, "names": names[:20], "share": args.share,
+        row["parts"][name] = {"right": right, "wrong": wrong, "names": names[:20], "share": args.corpus if name.startswith("corpus") else args.share,
                               "ended": outcome is not None, "seconds": round(time.monotonic() - start)}
         print(f"   {name}: {cell(row['parts'][name])} ({row['parts'][name]['seconds']} s)", *names[:8], flush=True)
         save(pair.name(), row)
@@ -280,107 +284,31 @@ def version_key(row):
     return [[int(n) for n in re.findall(r"\d+", row[field])[:3]] for field in ("python", "torch")]
 
 
-HEAD = """# Versions
-
-One binary per minor version of CPython serves every torch from 2.6 on: what is reached through private words of PyTorch is calibrated
-against live tensors at the first call, and the layout of CPython's frames is compared when the extension is loaded. Where something does not
-fit, one `RuntimeWarning` says what, and everything runs eagerly (`tests/py/test_hostile_versions.py`); `kintsugi doctor` says the same at any
-time. Refused with a sentence: free-threaded builds, CPython's own JIT switched on, subinterpreters, other implementations than CPython.
-
-`make test-matrix` has written the table: right cases of those that ran, on x86-64 Linux, each a share of the test suite
-(`tools/test_matrix.py` says which). What is not in the table was not run.
-"""
-
-TAIL = """
-A row is of the commit that stands above it. All rows were made in one afternoon, one or two at a time on a machine with two cores; together they ran more than
-2,000 random programs, as many around iterators, and as many of tensors. What the first ones found was mended before the others were made, each with a test: a write past the end of a
-table where random numbers that a program draws last are not used (with each version; 250 random tensor programs saw it, the 31 of earlier rows had not), and a read of a freed union
-in `isinstance(x, A | B | C)` (a crash with 3.13).
-
-With torch 2.6 what needs gradients runs step by step ([why](training.md)), and tests of compiled gradients are skipped; steps of optimizers are compiled. `torch.autocast` asks the
-finders of modules there whether another package is installed; they may run any code, so behind a tensor call it makes two graphs for a custom backend
-(`test_backend_gets_one_graph[autocast...]`, skipped). A `map` is an object there and no node of a custom backend's graph (`test_one_graph[rows]`, skipped). Compiled code gives what later
-releases give where 2.6 differs from them: NaN for `clamp(min=nan)`, and the gradient of `hardswish` at -3 and 3.
-
-Debian's PyTorch lets TorchScript make kernels on the CPU, which look for the data of fake tensors: there, calls of scripted functions stay as they are and are no part of compiled code.
-
-Beside the table, at the same time: the 60 other files of `tests/py` with 3.13.0 and torch 2.14.1 and freed memory overwritten (`PYTHONMALLOC=debug`). They found that `torch.fx.symbolic_trace` of
-something compiled was not refused with 2.14 (mended), and no crash. `tests/py/test_pytorch_ids.py` (each id of a graph break has an answer) ran also with 3.11.7 and torch 2.6.0
-and 2.13.0, and with 3.14.8 and 2.14.1. Torch 2.15 could not be installed any more; with it, shares of the corpus, rules, seeds and random programs passed at an older commit.
-
-Coroutines and asynchronous generators stay opaque steps on all versions: right, and not part of graphs. `except*`, class bodies, type
-parameters and templates end a recording where they stand, and CPython runs the rest of the call.
-
-From 3.14 on CPython compiles `tuple()`, `all()` and `any()` over a generator expression as a loop: where the iterator inside is one that nothing is
-known of (a deque's, one of a class of the program), each item ends the graph and not the whole call once. The results are the same.
-
-## What a call costs
-
-`bench/overhead.py mlp lstm_cell_loop cnn breaks bert gpt2 llama t5 --quick --without stock`, no kernels, one thread: a hit in parts of an eager call of the same
-interpreter (geometric mean), the models whose part is more than 15% above that of 3.11, and what the guards of two models cost, all at an older commit:
-
-| | 3.11.7 | 3.12.1 | 3.13.0 | 3.14.8 |
-|---|---|---|---|---|
-| hit / eager | 0.78 | 0.79 | 0.82 | 0.82 |
-| more than 15% above 3.11 | | none | none | `lstm_cell_loop`, `breaks` |
-| guards of `gpt2`, us | 3.2 | 3.2 | 8.8 | 3.2 |
-| guards of `t5`, us | 5.5 | 7.1 | 14.9 | 5.4 |
-
-The models that need torch alone, measured again beside these rows, 3.11.7 and 3.14.8 in turns, both with torch 2.13.0 (medians of three runs, us of an eager call and of a hit):
-
-| | 3.11.7 eager | hit | part | 3.14.8 eager | hit | part | above 3.11 |
-|---|---|---|---|---|---|---|---|
-| `mlp` | 136 | 112 | 0.83 | 101 | 89 | 0.87 | +5% |
-| `lstm_cell_loop` | 282 | 191 | 0.69 | 230 | 185 | 0.81 | +18% |
-| `cnn` | 1,197 | 1,100 | 0.96 | 1,071 | 1,064 | 0.99 | +4% |
-| `breaks` | 47 | 42 | 0.89 | 38 | 39 | 1.02 | +16% |
-
-No hit is slower on 3.14: its eager calls are faster, by 18% and 19% for the two models above 15%, and of a hit there is little that could follow. Samples of the processor find 4.5% of a hit of
-`lstm_cell_loop` in code of Kintsugi (9 us; 10 us on 3.11) and 10% of one of `breaks` (3 us on both); the rest is the calls of PyTorch themselves.
-
-Dicts have no version on 3.14, so those that guards need are watched, and the watcher keeps a number beside each. In 3.13.0 a dict over the values inside its object
-does not see stores that go to the object; guards of such objects compare each value. Whether a release of 3.13 or 3.14 does is tried at the first such dict.
-
-## Wheels
-
-`make wheel` builds a wheel for each of CPython 3.11 to 3.14 that is on the machine, with LLVM inside and symbols stripped (12.7 MB), tags it with
-auditwheel (`manylinux_2_36` where it is built on Debian 12; the tag follows the C library of the machine that builds), and tries the one for
-its own interpreter in a fresh environment whose PATH holds no compiler, no LLVM and no Meson: doctor, demo, the seeds' programs, a share of the
-corpus, kernels. In a root made by debootstrap with Python 3.11.2 and pip alone, installing the wheel with torch and numpy, `kintsugi doctor` and the README's example
-take 37 s of processor time. `pyproject.toml` has settings of cibuildwheel for releases, aarch64 among them; these were not run.
-
-## LLVM
-
-Sources build with LLVM 17 to 21, whichever is there (19 first; `-Dllvm_config=` names another). Built with each of 17.0.6, 18.1.8, 19.1.7 and 21.1.8, the
-tests of code generation and 30 random tensor programs give the same results; 20 was not at hand. With 17, `fast_math` does not join products with
-sums: its C interface cannot ask for that.
-
-## aarch64
-
-`make test-aarch64` cross-compiles `src/core` with clang and LLVM's libraries for aarch64 and runs its unit tests under qemu. Kernels are made for NEON.
-Products, convolutions and attention are PyTorch's there: the tiles of `src/core/tiles` are AVX-512 code. The extension was built the same way and tried by
-hand under qemu with CPython 3.11.2 and torch 2.9.0: `kintsugi doctor` records, replays and compiles, and results equal eager's. On a real machine it was not run.
-"""
+BEGIN, END = "<!-- made by tools/test_matrix.py -->\n", "<!-- end -->\n"
 
 
-def shares(row):
-    return " and ".join(f"1/{n}" for n in sorted({part["share"] for part in row["parts"].values()}))
+def shares(row, name):
+    """The share of the parts whose names begin so."""
+    shares = {part["share"] for part_name, part in row["parts"].items() if part_name.startswith(name)}
+    return " and ".join("whole" if n == 1 else f"1/{n}" for n in sorted(shares))
 
 
 def write_page(results):
     rows = sorted(results.values(), key=version_key)
     names = [name for name, _ in parts(16)]
-    lines = [HEAD, "| | " + " | ".join(f"CPython {r['python']}<br>torch {r['torch'].split('+')[0]}{' (Debian)' if r['debian'] else ''}" for r in rows) + " |",
+    lines = ["| | " + " | ".join(f"CPython {r['python']}<br>torch {r['torch'].split('+')[0]}{' (Debian)' if r['debian'] else ''}" for r in rows) + " |",
              "|---" * (len(rows) + 1) + "|"]
     lines.append("| at commit | " + " | ".join(r.get("commit", "an older one") for r in rows) + " |")
-    lines.append("| share of corpus, oracle, diagnostics, training | " + " | ".join(shares(r) for r in rows) + " |")
+    lines.append("| share of the corpus | " + " | ".join(shares(r, "corpus") for r in rows) + " |")
+    lines.append("| share of oracle, diagnostics, training | " + " | ".join(shares(r, "oracle") for r in rows) + " |")
     for name in names:
         lines.append(f"| {name} | " + " | ".join(cell(r["parts"].get(name)) for r in rows) + " |")
     wrong = [f"- {r['python']} with {r['torch']}, {name}: " + ", ".join(f"`{n}`" for n in part["names"])
              for r in rows for name, part in sorted(r["parts"].items()) if part["names"]]
     if wrong:
         lines += ["", "What differs:", "", *wrong]
-    PAGE.write_text("\n".join(lines) + "\n" + TAIL)
+    before, rest = PAGE.read_text().split(BEGIN)
+    PAGE.write_text(before + BEGIN + "\n".join(lines) + "\n" + END + rest.split(END)[1])
 
 
 def main():
@@ -389,7 +317,8 @@ def main():
     parser.add_argument("--venv", action="append", default=[], metavar="3.12=2.13.0")
     parser.add_argument("--root", action="append", default=[], metavar="SUITE[=TORCH]")
     parser.add_argument("--folder", type=pathlib.Path, default=ROOT / "build-matrix", help="where venvs and roots are made")
-    parser.add_argument("--share", type=int, default=16, help="one of so many cases is run (1: all)")
+    parser.add_argument("--share", type=int, default=16, help="one of so many cases of the oracle, of diagnostics and of training is run (1: all)")
+    parser.add_argument("--corpus", type=int, default=1, help="one of so many cases of the corpus is run (1: all)")
     parser.add_argument("--programs", type=int, help="random programs of a kind (2,000 of them divided by the share)")
     parser.add_argument("--only", action="append", help="parts whose names have this word")
     parser.add_argument("--limit", type=int, default=1800, help="seconds a part may take")
