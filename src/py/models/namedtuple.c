@@ -17,10 +17,10 @@ field_names(rec *r, kin_vid vid)
     if (O(r, vid) == NULL)
         return 0;
     if (PyUnicode_CheckExact(O(r, vid)))
-        return rec_need_const(r, vid);
+        return rec_pin_key(r, vid);
     bool ok = (PyList_CheckExact(O(r, vid)) || PyTuple_CheckExact(O(r, vid))) && rec_items_of(r, vid, &items, &n) && n <= MOST_FIELDS;
     for (uint32_t i = 0; ok && i < n; i++)
-        ok = O(r, items[i]) != NULL && PyUnicode_CheckExact(O(r, items[i])) && (items[i] = rec_need_const(r, items[i])) != 0;
+        ok = O(r, items[i]) != NULL && PyUnicode_CheckExact(O(r, items[i])) && (items[i] = rec_pin_key(r, items[i])) != 0;
     if (ok)
         names = rec_build_tuple(r, items, n, NULL);
     free(items);
@@ -124,7 +124,7 @@ rec_call_namedtuple(rec *r, const rec_args *a)
     if (a->npos != 2 || a->nkw > MOST_KEYWORDS || r->region != NULL || r->made_classes.len >= MOST_MADE ||
         !rec_library_is_named(&own, "collections", "namedtuple", O(r, a->callee)) || !is_right(r, a))
         return false;
-    bool ok = (all[1] = rec_need_const(r, a->args[0])) != 0 && (all[2] = field_names(r, a->args[1])) != 0 && read_keywords(r, a, all + 3, &names);
+    bool ok = (all[1] = rec_pin_key(r, a->args[0])) != 0 && (all[2] = field_names(r, a->args[1])) != 0 && read_keywords(r, a, all + 3, &names);
     if (!ok) {
         rec_truncate(r, start);
         return false;

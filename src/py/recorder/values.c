@@ -423,6 +423,14 @@ holds_constants(rec *r, kin_vid vid)
     return true;
 }
 
+/* Does a step make it, so that each call has another object? Here it may be one that the recording has lost sight of, or that a side trace was handed. */
+static bool
+is_made(rec *r, kin_vid vid)
+{
+    const kin_val *val = &r->t->vals.at[vid];
+    return val->kind == KIN_VAL_STEP && (r->info.at[vid].made || (kin_step_does(&r->t->steps.at[val->step], KIN_GIVES_NEW) && !kin_is_exact_immutable(O(r, vid))));
+}
+
 bool
 rec_can_const(rec *r, kin_vid vid)
 {
@@ -435,7 +443,7 @@ rec_can_const(rec *r, kin_vid vid)
         return false; /* not there yet */
     if (holds_constants(r, vid))
         return true;
-    if (r->t->vals.at[vid].kind == KIN_VAL_STEP && (VIRTUAL(r, vid) != NULL || r->info.at[vid].made || is_new_each_time(obj) || rec_varies(r, vid)))
+    if (is_made(r, vid) || (r->t->vals.at[vid].kind == KIN_VAL_STEP && (VIRTUAL(r, vid) != NULL || is_new_each_time(obj) || rec_varies(r, vid))))
         return false;
     if (!kin_is_exact_immutable(obj) && !rec_pinnable(obj))
         return false;
