@@ -192,6 +192,18 @@ list_reverse(rec *r, const rec_args *a)
     return ok ? rec_model_value(r, a, rec_const(r, Py_None)) : mutate(r, a);
 }
 
+static bool
+list_copy(rec *r, const rec_args *a)
+{
+    if (a->npos != 1 || rec_known_list(r, a->args[0]) == NULL || r->info.at[a->args[0]].type != &PyList_Type)
+        return a->npos == 1 && ask(r, a);
+    kin_vid out = rec_model_step(r, a, KIN_STEP_PURE);
+    rec_virtual *f = VIRTUAL(r, a->args[0]);
+    rec_make_virtual(r, out, VIRTUAL_LIST, f->items, f->n, true);
+    r->info.at[out].type = &PyList_Type;
+    return true;
+}
+
 /* sort() without a key: elements are compared with one another. */
 static bool
 list_sort(rec *r, const rec_args *a)
@@ -576,7 +588,7 @@ const rec_method_row rec_ordered_views[] = {
 
 const rec_method_row rec_method_rows[] = {
     {"list.append", list_append}, {"list.extend", list_extend}, {"list.insert", list_insert}, {"list.pop", list_pop},
-    {"list.clear", list_clear}, {"list.reverse", list_reverse}, {"list.copy", ask}, {"list.__len__", ask},
+    {"list.clear", list_clear}, {"list.reverse", list_reverse}, {"list.copy", list_copy}, {"list.__len__", ask},
     {"list.sort", list_sort}, {"list.index", ask_elements}, {"list.count", ask_elements},
     {"dict.get", dict_get}, {"dict.__getitem__", dict_getitem}, {"dict.pop", dict_pop}, {"dict.setdefault", dict_setdefault}, {"dict.keys", dict_keys},
     {"dict.values", dict_values}, {"dict.items", dict_items}, {"dict.copy", dict_copy}, {"dict.clear", mutate},

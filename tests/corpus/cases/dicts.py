@@ -223,6 +223,9 @@ def tuple_of_too_much(x):
     return Pair(x, x)
 
 
+collections.Counter("a").most_common(1)  # imports heapq from CPython 3.14 on
+
+
 @case(mutate=glob(3, SCALE=3.0))
 def counts_with_a_counter(x):
     words = ["a", "b", "".join(["a"]), 1, 2, 1]
