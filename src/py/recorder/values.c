@@ -431,6 +431,17 @@ is_made(rec *r, kin_vid vid)
     return val->kind == KIN_VAL_STEP && (r->info.at[vid].made || (kin_step_does(&r->t->steps.at[val->step], KIN_GIVES_NEW) && !kin_is_exact_immutable(O(r, vid))));
 }
 
+/* A function that is read from what a step makes: often one that was made in the same call, and was put there. */
+static bool
+is_function_of_made(rec *r, kin_vid vid)
+{
+    if (!PyFunction_Check(O(r, vid)))
+        return false;
+    while (r->t->vals.at[vid].kind == KIN_VAL_SRC && r->t->vals.at[vid].parent != 0)
+        vid = r->t->vals.at[vid].parent;
+    return O(r, vid) != NULL && is_made(r, vid);
+}
+
 bool
 rec_can_const(rec *r, kin_vid vid)
 {
@@ -443,7 +454,7 @@ rec_can_const(rec *r, kin_vid vid)
         return false; /* not there yet */
     if (holds_constants(r, vid))
         return true;
-    if (is_made(r, vid) || (r->t->vals.at[vid].kind == KIN_VAL_STEP && (VIRTUAL(r, vid) != NULL || is_new_each_time(obj) || rec_varies(r, vid))))
+    if (is_made(r, vid) || is_function_of_made(r, vid) || (r->t->vals.at[vid].kind == KIN_VAL_STEP && (VIRTUAL(r, vid) != NULL || is_new_each_time(obj) || rec_varies(r, vid))))
         return false;
     if (!kin_is_exact_immutable(obj) && !rec_pinnable(obj))
         return false;
