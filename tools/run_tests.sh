@@ -85,6 +85,13 @@ bench_sizes() {
     return $status
 }
 
+aarch64() {
+    local status=0
+    PYTHON=$python tools/test_aarch64.sh "$build-aarch64" || status=$?
+    [ $status -ne 77 ] || echo "aarch64: skipped, what it needs cannot be installed here"
+    [ $status -eq 0 ] || [ $status -eq 77 ]
+}
+
 with_kernels() {
     local first=$((1000 + turn % 1000 * 40)) status=0
     KIN_SHARD=$((turn % 8 + 1))/8 "$python" -m pytest -q tests/corpus/test_corpus.py --engine=kintsugi_kernels -k behaves_as_eager &
@@ -111,6 +118,7 @@ part "$kernels random tensor programs" fuzz_kernels
 part "$sizes random programs over varying sizes" fuzz_sizes
 [ "${CI:-}" != true ] || part "benchmarks of varying sizes" bench_sizes
 part "with kernels" with_kernels
+[ "${CI:-}" != true ] || part "aarch64" aarch64
 [ ${#failed[@]} -eq 0 ] || printf 'FAILED before pytest: %s\n' "${failed[@]}"
 # One worker for each core, where pytest-xdist is there; the tests of a file stay together and in their order.
 workers=()

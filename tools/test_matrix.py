@@ -5,6 +5,7 @@
     test_matrix.py --venv 3.12=2.13.0                    made on request in FOLDER: pythonX.Y of the PATH or of pyenv, torch from PyPI (no CUDA: stand_ins.py)
     test_matrix.py --root trixie                         Debian's own pair, a root made by debootstrap in FOLDER (as root)
     test_matrix.py --root forky=2.15.0                   Debian's CPython with a torch from PyPI
+    test_matrix.py --aarch64 2.9.0                       this Python's version for that processor, under qemu, torch from PyPI (tools/test_aarch64.sh)
     test_matrix.py --report                              runs nothing, writes the page again
 
 A pair has a build of its own (--no-build: what is there). The rows of a pair are replaced by what was run now, and dropped where they are of another
@@ -29,8 +30,9 @@ TOOLS = ["numpy", "pytest", "pytest-timeout", "hypothesis", "expecttest", "rich"
 PURE = ["filelock", "typing-extensions", "sympy", "networkx", "jinja2", "fsspec", "setuptools"]  # what torch needs besides CUDA's libraries
 DEBIAN = ("python3,python3-torch,python3-numpy,python3-pytest,python3-pytest-timeout,python3-rich,python3-hypothesis,python3-expecttest,python3-dev,gcc,libc6-dev,meson,"
           "ninja-build,pkg-config,git")
+FOREIGN = [*TOOLS[:6], *PURE, "mpmath", "markupsafe", "iniconfig", "packaging", "pluggy", "pygments", "sortedcontainers", "markdown-it-py", "mdurl"]  # ... with what these need
 ASK = ("import json, platform, sys, torch; print('\\n' + json.dumps({'python': platform.python_version(), 'tag': sys.implementation.cache_tag, "
-       "'torch': torch.__version__}))")
+       "'torch': torch.__version__, 'machine': platform.machine()}))")
 
 # ---- pairs -----------------------------------------------------------------------------------------------------------
 
@@ -46,7 +48,11 @@ class Pair:
         self.facts = json.loads(facts.stdout.strip().splitlines()[-1])
 
     def name(self):
-        return f"CPython {self.facts['python']}, torch {self.facts['torch']}"
+        return f"CPython {self.facts['python']}, torch {self.facts['torch']}" + (f", {self.facts['machine']}" if self.is_foreign() else "")
+
+    def is_foreign(self):
+        """Is it made for another processor, and emulated?"""
+        return self.facts["machine"] != os.uname().machine
 
     def interpreter(self):
         return ["python3"] if self.root else [self.python]
@@ -78,7 +84,9 @@ class Pair:
         return subprocess.CompletedProcess(command, child.returncode, out, err)
 
     def make(self):
-        """A root has no LLVM, so what is to run in it is built outside of it."""
+        """A root has no LLVM, so what is to run in it is built outside of it. What is for another processor was built with its interpreter."""
+        if self.is_foreign():
+            return subprocess.CompletedProcess([], 0)
         python = str(outside_python(self.root)) if self.root else shutil.which(self.python)
         command = ["make", "build", f"PYTHON={python}", f"BUILD={self.build()}"]
         return subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
@@ -124,6 +132,19 @@ def fetch_torch(place, version, root):
         subprocess.run([sys.executable, ROOT / "tools/stand_ins.py", place / "torch", root], check=True)
         (place / "ready").touch()
     return place
+
+
+def make_aarch64(folder, torch):
+    """This interpreter's version for aarch64, and a torch from PyPI: what pip takes by itself is for this processor, so all is named. Exit status 77: they cannot be had."""
+    build, place = ROOT / "build-aarch64", folder / f"aarch64-{torch}"
+    if status := subprocess.run([ROOT / "tools/test_aarch64.sh", build, "extension"], env={**os.environ, "PYTHON": sys.executable}, check=False).returncode:
+        sys.exit(status)
+    if not (place / "ready").exists():
+        if subprocess.run([sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", place, "--only-binary=:all:", "--platform=manylinux_2_28_aarch64",
+                           "--platform=manylinux2014_aarch64", f"--python-version={sys.version_info[0]}.{sys.version_info[1]}", f"torch=={torch}", *FOREIGN], check=False).returncode:
+            sys.exit(77)
+        (place / "ready").touch()
+    return Pair(str(build / "root/usr/bin/python"), torch=place)
 
 
 def make_root(folder, request):
@@ -265,7 +286,9 @@ def run_pair(pair, args):
         row["parts"][name] = {"right": right, "wrong": wrong, "names": names[:20], "share": args.corpus if name.startswith("corpus") else args.share,
                               "ended": outcome is not None, "seconds": round(time.monotonic() - start)}
         print(f"   {name}: {cell(row['parts'][name])} ({row['parts'][name]['seconds']} s)", *names[:8], flush=True)
-        save(pair.name(), row)
+        if not args.no_page:
+            save(pair.name(), row)
+    return row
 
 
 # ---- the page --------------------------------------------------------------------------------------------------------
@@ -293,10 +316,14 @@ def shares(row, name):
     return " and ".join("whole" if n == 1 else f"1/{n}" for n in sorted(shares))
 
 
+def note(row):
+    return " (Debian)" if row["debian"] else f" ({row['machine']})" if row.get("machine", os.uname().machine) != os.uname().machine else ""
+
+
 def write_page(results):
-    rows = sorted(results.values(), key=version_key)
+    rows = sorted(results, key=version_key)
     names = [name for name, _ in parts(16)]
-    lines = ["| | " + " | ".join(f"CPython {r['python']}<br>torch {r['torch'].split('+')[0]}{' (Debian)' if r['debian'] else ''}" for r in rows) + " |",
+    lines = ["| | " + " | ".join(f"CPython {r['python']}<br>torch {r['torch'].split('+')[0]}{note(r)}" for r in rows) + " |",
              "|---" * (len(rows) + 1) + "|"]
     lines.append("| at commit | " + " | ".join(r.get("commit", "an older one") for r in rows) + " |")
     lines.append("| share of the corpus | " + " | ".join(shares(r, "corpus") for r in rows) + " |")
@@ -316,6 +343,7 @@ def main():
     parser.add_argument("--python", action="append", default=[])
     parser.add_argument("--venv", action="append", default=[], metavar="3.12=2.13.0")
     parser.add_argument("--root", action="append", default=[], metavar="SUITE[=TORCH]")
+    parser.add_argument("--aarch64", action="append", default=[], metavar="TORCH")
     parser.add_argument("--folder", type=pathlib.Path, default=ROOT / "build-matrix", help="where venvs and roots are made")
     parser.add_argument("--share", type=int, default=16, help="one of so many cases of the oracle, of diagnostics and of training is run (1: all)")
     parser.add_argument("--corpus", type=int, default=1, help="one of so many cases of the corpus is run (1: all)")
@@ -324,16 +352,18 @@ def main():
     parser.add_argument("--limit", type=int, default=1800, help="seconds a part may take")
     parser.add_argument("--no-build", action="store_true")
     parser.add_argument("--report", action="store_true")
+    parser.add_argument("--no-page", action="store_true", help="prints what is right and wrong, and writes nothing")
     args = parser.parse_args()
     if not args.report:
+        args.folder = args.folder.resolve()
         args.folder.mkdir(parents=True, exist_ok=True)
         make = [*(functools.partial(Pair, p) for p in args.python), *(functools.partial(make_venv, args.folder, v) for v in args.venv),
-                *(functools.partial(make_root, args.folder, s) for s in args.root)]
-        for pair in make or [functools.partial(Pair, sys.executable)]:
-            run_pair(pair(), args)
-    results = load()
-    write_page(results)
-    sys.exit(any(part["wrong"] for row in results.values() for part in row["parts"].values()))
+                *(functools.partial(make_root, args.folder, s) for s in args.root), *(functools.partial(make_aarch64, args.folder, t) for t in args.aarch64)]
+        rows = [run_pair(pair(), args) for pair in make or [functools.partial(Pair, sys.executable)]]
+    if not args.no_page:
+        rows = load().values()
+        write_page(rows)
+    sys.exit(any(part["wrong"] for row in rows for part in row["parts"].values()))
 
 
 if __name__ == "__main__":

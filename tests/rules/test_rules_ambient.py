@@ -104,6 +104,9 @@ def test_rule_61_functorch_and_forward_ad(w):
     w.hit(g, T())
 
 
+torch.get_float32_matmul_precision()  # some versions of PyTorch warn of it, once in a process
+
+
 @rule
 def test_rule_61_precision(w):
     def f(x):
