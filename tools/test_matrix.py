@@ -97,7 +97,8 @@ def outside_python(root):
     (python,) = (root / "usr/bin").glob("python3.[0-9][0-9]")
     headers = root / "usr/include" / python.name
     triplet = f"{os.uname().machine}-linux-gnu"
-    shutil.copytree(root / "usr/include" / triplet / python.name, headers / triplet / python.name, dirs_exist_ok=True)
+    if not (headers / triplet / python.name).exists():  # copying them once more would build everything again
+        shutil.copytree(root / "usr/include" / triplet / python.name, headers / triplet / python.name)
     script = root.with_name(root.name + "-python")
     loader = next(path for path in [*(root / "usr/lib64").glob("ld-linux-*.so.*"), *(root / "usr/lib" / triplet).glob("ld-linux-*.so.*")])
     script.write_text(f'#!/bin/sh\nexport PYTHONHOME={root}/usr\nexec {loader} --argv0 "$0" --library-path {root}/usr/lib/{triplet} {python} "$@"\n')
