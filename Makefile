@@ -72,7 +72,7 @@ oracle: build
 	OMP_NUM_THREADS=1 KIN_ORACLE_CHANGES=$${KIN_ORACLE_CHANGES:-0} KIN_ORACLE_FUZZ=$${KIN_ORACLE_FUZZ:-50} \
 	KIN_ORACLE_MODELS="$${KIN_ORACLE_MODELS:-all}" $(PYTHON) -m pytest -q tests/oracle
 
-# Cross-compiled for aarch64 and run under qemu: src/core's tests (some ten minutes; KIN_AARCH64_TESTS="test_ir test_store" are a few of them), then a share
+# Cross-compiled for aarch64 and run under qemu: src/core's tests (some minutes; KIN_AARCH64_TESTS="test_ir test_store" are a few of them), then a share
 # of the Python tests with Debian's CPython, if PYTHON is of its version, and a PyTorch from PyPI.
 test-aarch64: $(ENV_READY)
 	@PYTHON=$(PYTHON) tools/test_aarch64.sh $(BUILD)-aarch64
