@@ -159,6 +159,38 @@ def test_recording_ends():
 WAITS = "earlier recordings were not used again, so this one waits"
 
 
+def rest(seconds):
+    time.sleep(seconds)
+
+
+def test_waiting_uses_up_no_budget(paced):
+    """Budgets are paid in the thread's processor time: a program that sleeps while it is recorded, or a busy machine, leaves them as they are."""
+    def f(x, mode):
+        rest(0.4 if mode == "a" else 0)
+        return x + len(mode)
+
+    compiled = kintsugi.compile(f, backend="eager")
+    for mode in "aabb":
+        assert torch.equal(compiled(torch.ones(3), mode), torch.full((3,), 2.0))
+    assert kintsugi.stats(compiled)["recordings"] == 2
+
+
+def test_waiting_uses_up_no_budget_of_side_traces():
+    def f(x):
+        for k in range(3):
+            if x[k] > 0:
+                rest(0.16)
+                x = x + 1
+        return x
+
+    compiled = kintsugi.compile(f, backend="eager")
+    for k in (3, 2, 1, 0):
+        x = torch.tensor([-9.0, -9.0, -9.0])
+        x[k:] = 1
+        assert torch.equal(compiled(x), f(x))
+    assert kintsugi.stats(compiled)["branches"] == 3
+
+
 def test_recordings_wait_where_none_is_used_again(paced):
     def f(named):
         total = torch.zeros(2)

@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 typedef struct {
-    double spent, last; /* nanoseconds spent on recording, in all and in the latest one */
+    double spent, last; /* nanoseconds that the thread computed for recordings, in all and in the latest one: neither sleeping nor a busy machine costs anything */
     double lived;       /* nanoseconds that CPython spent on calls without a recording */
     double saved;       /* nanoseconds that recordings have saved, as far as that was measured */
     uint32_t made, used; /* recordings; those with which a later call ran to its end */

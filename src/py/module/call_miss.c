@@ -208,7 +208,7 @@ adopt_pinned(call_state *c, PyCodeObject *code, PyObject *cause, const kin_recor
     }
     entry->ninstr = result->ninstr;
     entry->unstable = Py_XNewRef(shape->owner->unstable);
-    kin_trace_budget_spend(&shape->owner->budget, result->time_ns);
+    kin_trace_budget_spend(&shape->owner->budget, result->thread_ns);
     return entry;
 }
 
