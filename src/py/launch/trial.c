@@ -281,12 +281,12 @@ try_both(kernel_launcher *self, launch_version *version, kin_entry *v, const kin
     return done;
 }
 
-/* Runs the code alone, and compares its time with what the steps are expected to take. */
+/* Runs the code alone, and compares its time with what the steps are expected to take, usually and at least. */
 static kin_launch
-try_alone(kernel_launcher *self, launch_version *version, PyObject *const *in, PyObject **out)
+try_alone(kernel_launcher *self, launch_version *version, PyObject *const *in, PyObject **out, double usual, double least)
 {
     launch_timing t = launch_timing_begin();
-    double usual = launch_steps_expected_ns(self, version, &t.theirs);
+    t.theirs = least;
     self->sizes.alone++;
     kin_launch done = time_code(self, version, in, out, &t.ours);
     if (done == KIN_LAUNCH_DONE && !launch_timing_is_disturbed(&t))
@@ -315,9 +315,9 @@ launch_or_try(kernel_launcher *self, launch_version *version, kin_entry *v, cons
         launch_sizes_take_over(self, version);
     if (launch_wants_validation(self, version))
         return launch_validate(self, version, v, subgraph, in, out);
-    double least;
-    if (launch_sizes_may_run_alone(self, version) && !launch_acts(version) && launch_steps_expected_ns(self, version, &least) > 0)
-        return try_alone(self, version, in, out);
+    double least, usual = launch_sizes_may_run_alone(self, version) && !launch_acts(version) ? launch_steps_expected_ns(self, version, &least) : 0;
+    if (usual > 0)
+        return try_alone(self, version, in, out, usual, least);
     if (launch_is_settled(self, version))
         return launch_run_code(self, version, in, out);
     if (launch_sizes_are_in_trial(self, version) && !launch_acts(version))
