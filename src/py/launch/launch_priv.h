@@ -326,6 +326,9 @@ void launch_find_frozen(const kin_entry *v, const kin_subgraph *subgraph, PyObje
 kin_status launch_code_make(kernel_launcher *self, const kin_entry *v, const kin_capture *capture, const kin_subgraph *subgraph,
                             PyObject *const *in, launch_version *version, kin_text *why) KIN_MUST_CHECK;
 
+/* Did the steps give what was captured (launch_gives_the_same)? For captures without code. */
+bool launch_capture_gives_the_same(const kin_capture *capture, const kin_subgraph *subgraph, PyObject *const *in, PyObject *const *out);
+
 /* -- passes.c: what core/pipeline did, for reports; what tests make it do ------------------------------------------ */
 
 /* After each pass its verifier runs: KINTSUGI_VERIFY=1. */

@@ -81,27 +81,64 @@ plan_gives(maker *m)
 
 /* -- outputs of the graph --------------------------------------------------------------------------------------- */
 
+/* The next one: how it is made, and how it lies in memory. */
+static kin_status
+add_out(const maker *m, launch_out out)
+{
+    const kin_aten *g = m->capture->graph;
+    kin_aten_val v = m->outs.at[m->code->nouts];
+    unsigned ndim = kin_aten_at(g, v)->ndim;
+    out.dtype = kin_aten_at(g, v)->dtype;
+    out.sizes = kin_tuple_of_ints(kin_aten_sizes(g, v), ndim);
+    out.strides = kin_tuple_of_ints(kin_aten_strides(g, v), ndim);
+    m->code->outs[m->code->nouts++] = out;
+    if (out.sizes != NULL && out.strides != NULL)
+        return KIN_OK;
+    PyErr_Clear();
+    return KIN_NOMEM;
+}
+
 static kin_status
 plan_outs(maker *m, const kin_lowered *lowered)
 {
     launch_code *code = m->code;
-    const kin_aten *g = m->capture->graph;
-    code->outs = calloc(lowered->outs.len + 1, sizeof *code->outs);
-    if (code->outs == NULL)
-        return KIN_NOMEM;
-    for (uint32_t i = 0; i < lowered->outs.len; i++) {
+    if (lowered->outs.len != m->outs.len)
+        return KIN_BUG;
+    code->outs = calloc(m->outs.len + 1, sizeof *code->outs);
+    for (uint32_t i = 0; code->outs != NULL && i < m->outs.len; i++) {
         const kin_lower_out *o = &lowered->outs.at[i];
         uint32_t index = o->kind == KIN_OUT_INPUT ? code->input_of[o->index] : o->index;
-        code->outs[i] = (launch_out){.kind = o->kind, .whole = o->whole, .apart = o->apart, .writes = o->writes, .index = index, .offset = o->offset,
-                                     .sizes = kin_tuple_of_ints(g->ints.at + o->sizes, o->ndim),
-                                     .strides = kin_tuple_of_ints(g->ints.at + o->strides, o->ndim)};
-        code->nouts = i + 1;
-        if (code->outs[i].sizes == NULL || code->outs[i].strides == NULL) {
-            PyErr_Clear();
-            return KIN_NOMEM;
-        }
+        KIN_TRY(add_out(m, (launch_out){.kind = o->kind, .whole = o->whole, .apart = o->apart, .writes = o->writes, .index = index, .offset = o->offset}));
     }
-    return lowered->outs.len == m->outs.len ? KIN_OK : KIN_BUG;
+    return code->outs == NULL ? KIN_NOMEM : KIN_OK;
+}
+
+/* Where there is no code yet: which of them share memory, with inputs or each other. */
+static kin_status
+plan_captured_outs(maker *m)
+{
+    launch_code *code = m->code;
+    const kin_capture *c = m->capture;
+    code->outs = calloc(m->outs.len + 1, sizeof *code->outs);
+    for (uint32_t k = 0; code->outs != NULL && k < m->outs.len; k++) {
+        uint32_t storage = kin_aten_at(c->graph, m->outs.at[k])->storage, i = 0;
+        while (i < c->ninputs && kin_aten_at(c->graph, c->values[i])->storage != storage)
+            i++;
+        KIN_TRY(add_out(m, i == c->ninputs ? (launch_out){.kind = KIN_OUT_SHARED, .index = storage}
+                                           : (launch_out){.kind = KIN_OUT_INPUT, .whole = m->outs.at[k] == c->values[i], .index = code->input_of[i]}));
+    }
+    return code->outs == NULL ? KIN_NOMEM : KIN_OK;
+}
+
+bool
+launch_capture_gives_the_same(const kin_capture *capture, const kin_subgraph *subgraph, PyObject *const *in, PyObject *const *out)
+{
+    maker m = {.capture = capture, .subgraph = subgraph, .in = in, .code = calloc(1, sizeof *m.code)};
+    bool same = m.code != NULL && plan_gives(&m) == KIN_OK && m.code->ninputs == capture->ninputs && plan_captured_outs(&m) == KIN_OK &&
+                launch_gives_the_same(m.code, subgraph->nin, in, out);
+    kin_vec_deinit(&m.outs);
+    launch_code_free(m.code);
+    return same;
 }
 
 static kin_status

@@ -22,14 +22,15 @@ is_dims(PyObject *tuple, const int64_t *dims, int64_t ndim)
 static bool
 lies_so(const launch_out *o, PyObject *tensor)
 {
+    kin_dtype dtype;
     int64_t ndim = kin_tensor_dim(tensor);
     const int64_t *sizes = kin_tensor_sizes(tensor), *strides = kin_tensor_strides(tensor);
-    bool same = true;
+    bool same = kin_tensor_dtype(tensor, &dtype) && dtype == o->dtype;
     if (!is_dims(o->sizes, sizes, ndim))
         return false;
     for (int64_t d = 0; d < ndim; d++) {
         if (sizes[d] == 0)
-            return true;
+            return same;
         same = same && (sizes[d] == 1 || PyLong_AsLongLong(PyTuple_GET_ITEM(o->strides, d)) == strides[d]);
     }
     return same;
@@ -43,20 +44,6 @@ is_empty(PyObject *tensor)
         if (sizes[d] == 0)
             return true;
     return false;
-}
-
-static bool
-has_dtype(const launch_code *code, const launch_out *o, PyObject *const *in, PyObject *tensor)
-{
-    const kin_program *p = code->main.program;
-    kin_dtype dtype, wanted = KIN_BOOL;
-    if (!kin_tensor_dtype(tensor, &dtype))
-        return false;
-    if (o->kind != KIN_OUT_INPUT)
-        wanted = (kin_dtype)p->buffers.at[p->outputs[o->index]].dtype;
-    else if (!kin_tensor_dtype(in[o->index], &wanted))
-        return false;
-    return dtype == wanted;
 }
 
 /* Do they share memory as the code's results would? */
@@ -85,6 +72,8 @@ static bool
 is_as_steps_gave(const launch_code *code, uint32_t nin, PyObject *const *in, PyObject *const *out, uint32_t k)
 {
     const launch_give *g = &code->give[k];
+    if (out[k] == NULL) /* it is gone already */
+        return false;
     if (g->kind == LAUNCH_GIVE_INPUT)
         return out[k] == in[g->index];
     if (g->kind != LAUNCH_GIVE_OUT && PyLong_CheckExact(g->shape)) /* a size */
@@ -92,7 +81,7 @@ is_as_steps_gave(const launch_code *code, uint32_t nin, PyObject *const *in, PyO
     if (g->kind != LAUNCH_GIVE_OUT)
         return true; /* a container: its tensors are not looked at */
     const launch_out *o = &code->outs[g->index];
-    if (!kin_is_tensor(out[k]) || !kin_tensor_is_ordinary(out[k]) || !lies_so(o, out[k]) || !has_dtype(code, o, in, out[k]))
+    if (!kin_is_tensor(out[k]) || !kin_tensor_is_ordinary(out[k]) || !lies_so(o, out[k]))
         return false;
     for (uint32_t i = 0; i < nin; i++)
         if (kin_is_tensor(in[i]) && !relates_to_input(o, out[k], i, in[i]))
