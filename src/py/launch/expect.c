@@ -8,6 +8,8 @@
 void
 launch_note_steps(kernel_launcher *self, const launch_version *version, double ns)
 {
+    if (version->work.elements == 0) /* what is known of other sizes says more */
+        return;
     self->sizes.steps_ns = ns;
     self->sizes.steps_work = version->work;
 }
