@@ -545,7 +545,6 @@ PyObject *rec_stack_obj(rec *r, int i);               /* real object i below the
 void rec_await_result(rec *r, kin_vid vid, uint32_t step); /* pushes vid; its object comes with the next event */
 void rec_await_const(rec *r);                         /* pushes a constant to come */
 void rec_push_step(rec *r, kin_step_kind kind, unsigned flags, const kin_vid *args, uint32_t n);
-bool rec_lets_escape(rec *r, kin_step_kind kind, const kin_vid *args); /* may the step keep an operand? */
 
 /* ---- values.c ---- */
 kin_vid rec_value(rec *r, kin_val val, PyObject *obj);

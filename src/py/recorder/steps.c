@@ -62,6 +62,14 @@ runs_mode(unsigned flags)
     return flags & KIN_STEP_TORCH && !(flags & KIN_STEP_OPAQUE) && kin_foreign_modes();
 }
 
+/* May the step keep an operand? */
+static bool
+lets_escape(rec *r, kin_step_kind kind, const kin_vid *args)
+{
+    bool known = kind == KIN_STEP_CALL && O(r, args[0]) != NULL;
+    return !((known ? rec_callable_effects(O(r, args[0])) : kin_kind_effects(kind)) & KIN_LETS_GO);
+}
+
 uint32_t
 rec_step(rec *r, kin_step_kind kind, unsigned flags, const kin_vid *args, uint32_t n)
 {
@@ -98,7 +106,7 @@ rec_step(rec *r, kin_step_kind kind, unsigned flags, const kin_vid *args, uint32
     if ((flags & KIN_STEP_MUTATES) && n && VIRTUAL(r, args[0]) && VIRTUAL(r, args[0])->escaped)
         for (uint32_t i = 1; i < n; i++)
             rec_escape(r, args[i]);
-    if (r->escaped != escaped && !rec_lets_escape(r, kind, args))
+    if (r->escaped != escaped && !lets_escape(r, kind, args))
         r->escaped = escaped;
     return r->t->steps.len - 1;
 }
@@ -236,6 +244,25 @@ rec_truncate(rec *r, uint32_t len)
 }
 
 void
+rec_end_here(rec *r)
+{
+    r->stopped = true;
+    kin_watch_abandon(&r->watch);
+    r->end = kin_trace_end(r->t);
+}
+
+/* row < 0: it is no graph break. */
+static void
+end_with(rec *r, kin_step exit, int row)
+{
+    if (kin_vec_push(&r->t->steps, exit) != KIN_OK)
+        r->status = KIN_NOMEM;
+    else if (row >= 0)
+        rec_break(r, r->t->steps.len - 1, row);
+    rec_end_here(r);
+}
+
+void
 rec_stop_row(rec *r, int row, const char *why)
 {
     if (r->stopped)
@@ -256,11 +283,7 @@ rec_stop_row(rec *r, int row, const char *why)
     PyObject *text = PyUnicode_FromString(why);
     kin_step exit = {.kind = KIN_STEP_EXIT, .snap = snap, .ref = text ? rec_ref(r, text) : 0};
     Py_XDECREF(text);
-    if (kin_vec_push(&r->t->steps, exit) != KIN_OK)
-        r->status = KIN_NOMEM;
-    else if (row >= 0)
-        rec_break(r, r->t->steps.len - 1, row);
-    r->end = kin_trace_end(r->t);
+    end_with(r, exit, row);
 }
 
 void
@@ -268,23 +291,9 @@ rec_cut_back(rec *r, const rec_raise *m, int row, const char *why)
 {
     r->stopped = true;
     snprintf(r->result->reason, sizeof r->result->reason, "%s", why);
-    kin_watch_abandon(&r->watch);
     rec_truncate(r, m->end.steps);
     kin_trace_cut(r->t, m->end);
-    kin_step exit = {.kind = KIN_STEP_EXIT, .snap = m->snap};
-    if (kin_vec_push(&r->t->steps, exit) != KIN_OK)
-        r->status = KIN_NOMEM;
-    else if (row >= 0)
-        rec_break(r, r->t->steps.len - 1, row);
-    r->end = kin_trace_end(r->t);
-}
-
-void
-rec_end_here(rec *r)
-{
-    r->stopped = true;
-    kin_watch_abandon(&r->watch);
-    r->end = kin_trace_end(r->t);
+    end_with(r, (kin_step){.kind = KIN_STEP_EXIT, .snap = m->snap}, row);
 }
 
 void
@@ -418,11 +427,4 @@ rec_push_step(rec *r, kin_step_kind kind, unsigned flags, const kin_vid *args, u
 {
     kin_vid out = rec_step_out(r, kind, flags, args, n);
     rec_await_result(r, out, r->t->vals.at[out].step);
-}
-
-bool
-rec_lets_escape(rec *r, kin_step_kind kind, const kin_vid *args)
-{
-    bool known = kind == KIN_STEP_CALL && O(r, args[0]) != NULL;
-    return !((known ? rec_callable_effects(O(r, args[0])) : kin_kind_effects(kind)) & KIN_LETS_GO);
 }
