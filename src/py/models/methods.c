@@ -549,35 +549,14 @@ is_proxy(rec *r, const rec_args *a)
     return a->npos >= 1 && rec_proxied(r, a->args[0]) != a->args[0] && rec_mapping(r, a->args[0]) != NULL;
 }
 
-static bool
-proxy_get(rec *r, const rec_args *a)
-{
-    return is_proxy(r, a) && dict_get(r, a);
-}
-
-static bool
-proxy_keys(rec *r, const rec_args *a)
-{
-    return is_proxy(r, a) && dict_view(r, a, 'k');
-}
-
-static bool
-proxy_values(rec *r, const rec_args *a)
-{
-    return is_proxy(r, a) && dict_view(r, a, 'v');
-}
-
-static bool
-proxy_items(rec *r, const rec_args *a)
-{
-    return is_proxy(r, a) && dict_view(r, a, 'i');
-}
-
-static bool
-proxy_copy(rec *r, const rec_args *a)
-{
-    return is_proxy(r, a) && dict_copy(r, a);
-}
+#define PROXY(method) \
+    static bool proxy_##method(rec *r, const rec_args *a) { return is_proxy(r, a) && dict_##method(r, a); }
+PROXY(get)
+PROXY(keys)
+PROXY(values)
+PROXY(items)
+PROXY(copy)
+#undef PROXY
 
 const rec_method_row rec_proxy_rows[] = {
     {"MappingProxyType.get", proxy_get}, {"MappingProxyType.keys", proxy_keys}, {"MappingProxyType.values", proxy_values},
