@@ -17,7 +17,5 @@ kin_clock_read(clockid_t clock)
 static inline double kin_clock_ns(void) { return kin_clock_read(CLOCK_MONOTONIC); }
 /* What this thread has had of a processor: for work that shares the machine with the program. */
 static inline double kin_clock_thread_ns(void) { return kin_clock_read(CLOCK_THREAD_CPUTIME_ID); }
-/* ... and what all threads of the process have had. */
-static inline double kin_clock_process_ns(void) { return kin_clock_read(CLOCK_PROCESS_CPUTIME_ID); }
 
 #endif

@@ -1,8 +1,6 @@
 /* Shape rules of operators that join tensors, or select parts of them into new memory. */
 #include "core/shape/shape_priv.h"
 
-enum { MAX_PARTS = 64 };
-
 /* Element i of a list of tensors. */
 static bool
 read_item(const shape_call *c, const kin_aten_arg *list, unsigned i, shape_tensor *out)

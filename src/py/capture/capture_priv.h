@@ -21,7 +21,7 @@ typedef struct {
     PyObject *op_rows;        /* overload -> (its C function, "aten.add.Tensor", the arguments it writes to, is it random?) */
     PyObject *seeded;         /* torch.Tag.nondeterministic_seeded */
     PyObject *instance_names; /* keywords of make_subclass */
-    PyObject *s_strides, *s_dtype, *s_device, *s_offset, *s_requires_grad;
+    PyObject *s_device;       /* "device" */
     bool ready, failed;
 } capture_torch;
 extern capture_torch kin_capture_torch;

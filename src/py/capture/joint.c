@@ -9,7 +9,6 @@
 #include "py/capture/capture_priv.h"
 #include "py/compat/imports.h"
 
-#define T kin_capture_torch
 
 /* -- results ------------------------------------------------------------------------------------------------------ */
 
@@ -154,7 +153,6 @@ tuple_of(const capturing *c, const uint32_t *at, uint32_t n)
 static PyObject *
 note_arrival(PyObject *self, PyObject *gradient)
 {
-    (void)gradient;
     return PyList_Append(PyTuple_GET_ITEM(self, 0), PyTuple_GET_ITEM(self, 1)) < 0 ? NULL : Py_NewRef(Py_None);
 }
 

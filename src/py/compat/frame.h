@@ -15,7 +15,7 @@ typedef struct kin_frame kin_frame;
 struct _PyInterpreterFrame;
 
 /* A frame for `func` running `code` (both kept alive by it), with empty locals and stack. NULL + exception. */
-kin_frame *kin_frame_new(PyThreadState *ts, PyObject *func, PyCodeObject *code);
+kin_frame *kin_frame_new(PyObject *func, PyCodeObject *code);
 /* Steals `value` (may be NULL: unbound) into localsplus[i]; pushes `value` (steals; NULL is a NULL entry). */
 void kin_frame_set_local(kin_frame *f, int i, PyObject *value);
 void kin_frame_push(kin_frame *f, PyObject *value);

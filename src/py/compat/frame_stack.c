@@ -21,9 +21,8 @@ struct kin_frame {
 };
 
 kin_frame *
-kin_frame_new(PyThreadState *ts, PyObject *func, PyCodeObject *code)
+kin_frame_new(PyObject *func, PyCodeObject *code)
 {
-    (void)ts;
     size_t slots = (size_t)code->co_nlocalsplus + (size_t)code->co_stacksize;
     kin_frame *frame = PyMem_Malloc(offsetof(kin_frame, f.localsplus) + (slots + 1) * sizeof(PyObject *));
     if (frame == NULL) {

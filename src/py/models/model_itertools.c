@@ -5,7 +5,7 @@
 #include "py/models/models.h"
 #include "py/objects/objects.h"
 
-enum { MOST_LISTS = 8, MOST_ARGS = 16, MOST_ITEMS = 2000, MOST_NUMBER = 64 };
+enum { MOST_LISTS = 8, MOST_ARGS = 16, MOST_ITEMS = 2000 };
 
 typedef struct {
     kin_vid args[MOST_ARGS];   /* of the call, with the rows of a tensor in its place */

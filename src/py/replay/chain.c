@@ -115,7 +115,7 @@ build_link(kin_run *r, kin_link *l, uint32_t snap)
     l->nlocals = s->nlocals;
     l->nstack = s->nstack;
     l->resume = s->resume;
-    l->frame = kin_frame_new(r->ts, func, l->code);
+    l->frame = kin_frame_new(func, l->code);
     if (l->frame == NULL)
         return false;
     find_instruction(l, s->offset);

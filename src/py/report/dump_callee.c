@@ -87,9 +87,8 @@ set_operator(grapher *x, callee *c, kin_node_op op, const char *symbol, const ch
 }
 
 static int
-set_function(grapher *x, callee *c, PyObject *module, const char *prefix, const char *name)
+set_function(callee *c, PyObject *module, const char *prefix, const char *name)
 {
-    (void)x;
     c->op = KIN_NODE_FUNCTION;
     c->kind = "call_function";
     c->target = PyUnicode_FromFormat("%s%s", prefix, name);
@@ -98,10 +97,10 @@ set_function(grapher *x, callee *c, PyObject *module, const char *prefix, const 
 }
 
 static int
-set_builtin(grapher *x, callee *c, const char *name)
+set_builtin(callee *c, const char *name)
 {
     PyObject *builtins = PyImport_ImportModule("builtins");
-    int status = builtins != NULL ? set_function(x, c, builtins, "", name) : -1;
+    int status = builtins != NULL ? set_function(c, builtins, "", name) : -1;
     Py_XDECREF(builtins);
     return status;
 }
@@ -113,13 +112,13 @@ set_assertion(grapher *x, const kin_step *s, callee *c)
     bool is_true = s->imm == KIN_CHECK_TRUE || (s->imm == KIN_CHECK_IS && kin_refs_get(x->d->refs, s->ref) == Py_True);
     if (!is_true) {
         PyObject *operators = PyImport_ImportModule("kintsugi._operators");
-        int done = operators != NULL ? set_function(x, c, operators, "kintsugi.", s->imm == KIN_CHECK_EQ ? "check_equal" : "check_not") : -1;
+        int done = operators != NULL ? set_function(c, operators, "kintsugi.", s->imm == KIN_CHECK_EQ ? "check_equal" : "check_not") : -1;
         Py_XDECREF(operators);
         return done;
     }
     PyObject *torch = PyImport_ImportModule("torch");
     bool tensor = x->d->t->vals.at[x->d->t->vids.at[s->args]].note != 0;
-    int status = torch != NULL ? set_function(x, c, torch, "torch.", tensor ? "_assert_async" : "_check") : -1;
+    int status = torch != NULL ? set_function(c, torch, "torch.", tensor ? "_assert_async" : "_check") : -1;
     Py_XDECREF(torch);
     return status;
 }
@@ -133,7 +132,7 @@ find_operator(grapher *x, const kin_step *s, callee *c)
         if (s->imm < 13)
             return set_operator(x, c, KIN_NODE_INFIX, binary_symbols[s->imm], binary_names[s->imm]);
         if (s->imm < 26)
-            return set_function(x, c, x->operators, "operator.", inplace_names[s->imm - 13]);
+            return set_function(c, x->operators, "operator.", inplace_names[s->imm - 13]);
         break;
     case KIN_STEP_COMPARE:
         if ((s->imm & ~KIN_COMPARE_TO_BOOL) < 6)
@@ -144,24 +143,24 @@ find_operator(grapher *x, const kin_step *s, callee *c)
             return set_operator(x, c, KIN_NODE_PREFIX, unary_symbols[s->imm], unary_names[s->imm]);
         break;
     case KIN_STEP_SUBSCR: return set_operator(x, c, KIN_NODE_ITEM, "[]", "getitem");
-    case KIN_STEP_SET_SUBSCR: return set_function(x, c, x->operators, "operator.", "setitem");
-    case KIN_STEP_DEL_SUBSCR: return set_function(x, c, x->operators, "operator.", "delitem");
-    case KIN_STEP_IS: return set_function(x, c, x->operators, "operator.", s->imm ? "is_not" : "is_");
-    case KIN_STEP_TRUTH: return set_function(x, c, x->operators, "operator.", "truth");
+    case KIN_STEP_SET_SUBSCR: return set_function(c, x->operators, "operator.", "setitem");
+    case KIN_STEP_DEL_SUBSCR: return set_function(c, x->operators, "operator.", "delitem");
+    case KIN_STEP_IS: return set_function(c, x->operators, "operator.", s->imm ? "is_not" : "is_");
+    case KIN_STEP_TRUTH: return set_function(c, x->operators, "operator.", "truth");
     case KIN_STEP_CONTAINS:
         c->args[c->nfirst++] = x->d->t->vids.at[s->args + 1];
         c->args[c->nfirst++] = x->d->t->vids.at[s->args];
         c->rest = 2;
-        return set_function(x, c, x->operators, "operator.", "contains");
+        return set_function(c, x->operators, "operator.", "contains");
     case KIN_STEP_CHECK: return set_assertion(x, s, c);
-    case KIN_STEP_GETATTR: return set_builtin(x, c, "getattr");
-    case KIN_STEP_SETATTR: return set_builtin(x, c, "setattr");
-    case KIN_STEP_LEN: return set_builtin(x, c, "len");
-    case KIN_STEP_ITER: return set_builtin(x, c, "iter");
-    case KIN_STEP_NEXT: return set_builtin(x, c, "next");
+    case KIN_STEP_GETATTR: return set_builtin(c, "getattr");
+    case KIN_STEP_SETATTR: return set_builtin(c, "setattr");
+    case KIN_STEP_LEN: return set_builtin(c, "len");
+    case KIN_STEP_ITER: return set_builtin(c, "iter");
+    case KIN_STEP_NEXT: return set_builtin(c, "next");
     default: break;
     }
-    return set_function(x, c, NULL, "", kin_step_name((kin_step_kind)s->kind));
+    return set_function(c, NULL, "", kin_step_name((kin_step_kind)s->kind));
 }
 
 int

@@ -5,9 +5,8 @@
 /* ---- paths ---------------------------------------------------------------------------------------------------- */
 
 static PyObject *
-slot_name(const kin_entry *v, PyObject *func, Py_ssize_t i)
+slot_name(PyObject *func, Py_ssize_t i)
 {
-    (void)v;
     PyCodeObject *code = (PyCodeObject *)((PyFunctionObject *)func)->func_code;
     return i >= 0 && i < PyTuple_GET_SIZE(code->co_localsplusnames) ? PyTuple_GET_ITEM(code->co_localsplusnames, i)
                                                                     : NULL;
@@ -38,7 +37,7 @@ free_variable(const kin_entry *v, kin_vid cell)
         return NULL;
     PyCodeObject *code = (PyCodeObject *)((PyFunctionObject *)v->func)->func_code;
     Py_ssize_t first = PyTuple_GET_SIZE(code->co_localsplusnames) - code->co_nfreevars;
-    return slot_name(v, v->func, first + (Py_ssize_t)val->key);
+    return slot_name(v->func, first + (Py_ssize_t)val->key);
 }
 
 static bool
@@ -198,7 +197,7 @@ special_text(const kin_entry *v, kin_vid vid, bool brief)
         return local_text(parameter, brief, "L");
     switch ((kin_access)val->access) {
     case KIN_ACCESS_LOCAL:
-        return local_text(v->func ? slot_name(v, v->func, (Py_ssize_t)val->key) : NULL, brief, "L");
+        return local_text(v->func ? slot_name(v->func, (Py_ssize_t)val->key) : NULL, brief, "L");
     case KIN_ACCESS_FUNC:
         return v->func ? Py_NewRef(((PyFunctionObject *)v->func)->func_name) : PyUnicode_FromString("<function>");
     case KIN_ACCESS_GLOBALS:

@@ -14,9 +14,7 @@ static struct {
     bool ready, failed;
     PyObject *leaves;          /* set of Python functions that are graph nodes */
     PyTypeObject *base;        /* torch._C.TensorBase */
-    PyObject *c_module;        /* torch._C */
     PyObject *function_base;   /* torch._C._FunctionBase, NULL: there is none */
-    PyObject *functions_class; /* torch._C._VariableFunctionsClass */
     PyObject *script_function, *backward_hook; /* torch._C.ScriptFunction; the autograd function around modules with full backward hooks */
 } torch_state;
 
@@ -94,10 +92,8 @@ find_torch(void)
     kin_status st = kin_aten_init(torch);
     PyObject *tensor = get_path(torch, "Tensor"), *compiler = get_path(torch, "compiler");
     torch_state.leaves = PySet_New(NULL);
-    torch_state.c_module = get_path(torch, "_C");
     torch_state.base = (PyTypeObject *)get_path(torch, "_C.TensorBase");
     torch_state.function_base = get_path(torch, "_C._FunctionBase");
-    torch_state.functions_class = get_path(torch, "_C._VariableFunctionsClass");
     torch_state.script_function = get_path(torch, "_C.ScriptFunction");
     torch_state.backward_hook = get_path(torch, "nn.modules._functions.BackwardHookFunction");
     if (st == KIN_OK && tensor && torch_state.base && torch_state.leaves && rec_compiling_init(compiler)) {

@@ -242,7 +242,7 @@ hold(PyObject *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "OIO!", &func, &offset, &PyTuple_Type, &values))
         return NULL;
     PyThreadState *ts = PyThreadState_Get();
-    kin_frame *frame = kin_frame_new(ts, func, (PyCodeObject *)PyFunction_GET_CODE(func));
+    kin_frame *frame = kin_frame_new(func, (PyCodeObject *)PyFunction_GET_CODE(func));
     if (frame == NULL)
         return NULL;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(values); i++)
