@@ -8,8 +8,9 @@
 #include "core/ir/split.h"
 #include "core/program/make.h"
 
-kin_status
-pipeline_take(kin_compilation *c, kin_ir *made)
+/* Makes the compilation own a new tensor program; NULL: KIN_NOMEM. */
+static kin_status
+take(kin_compilation *c, kin_ir *made)
 {
     if (made == NULL)
         return KIN_NOMEM;
@@ -95,7 +96,7 @@ channels_last(kin_compilation *c, kin_text *why)
 static kin_status
 simplify_rewritten(kin_compilation *c, kin_text *why)
 {
-    return pipeline_take(c, kin_ir_simplify(c->ir, c->ir->fast_math));
+    return take(c, kin_ir_simplify(c->ir, c->ir->fast_math));
 }
 
 static kin_status
@@ -112,19 +113,19 @@ hoist(kin_compilation *c, kin_text *why)
 static kin_status
 split(kin_compilation *c, kin_text *why)
 {
-    return kin_ir_splits(c->ir) ? pipeline_take(c, kin_ir_split(c->ir)) : KIN_OK;
+    return kin_ir_splits(c->ir) ? take(c, kin_ir_split(c->ir)) : KIN_OK;
 }
 
 static kin_status
 write_in_place(kin_compilation *c, kin_text *why)
 {
-    return pipeline_take(c, kin_ir_update_in_place(c->ir));
+    return take(c, kin_ir_update_in_place(c->ir));
 }
 
 static kin_status
 own_outputs(kin_compilation *c, kin_text *why)
 {
-    return pipeline_take(c, kin_ir_own_outputs(c->ir));
+    return take(c, kin_ir_own_outputs(c->ir));
 }
 
 static kin_status

@@ -19,8 +19,6 @@ struct kin_compilation {
     bool changed;                    /* set by passes that leave another form */
 };
 
-/* Makes the compilation own a new tensor program; NULL: KIN_NOMEM. */
-kin_status pipeline_take(kin_compilation *c, kin_ir *made) KIN_MUST_CHECK;
 
 /* -- checks.c: verifiers between passes, beyond those of the forms themselves */
 bool pipeline_check_aten(const kin_compilation *c, kin_text *why);

@@ -111,7 +111,6 @@ void rec_aim(rec *r, rec_consumer *c, int before, int after); /* what the items 
 /* ---- consume_rows.c ---- */
 const consumer_row *rec_consumer_row(PyObject *callee);
 bool rec_consumes_second(const consumer_row *row); /* methods: what is iterated over comes behind the object */
-bool rec_items_constant(rec *r, rec_consumer *c);
 bool rec_finish_list(rec *r, rec_consumer *c);
 
 /* ---- starred.c ---- */

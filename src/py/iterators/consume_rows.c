@@ -4,8 +4,8 @@
 #include "py/models/models.h"
 #include "py/torchcalls/torchcalls.h"
 
-bool
-rec_items_constant(rec *r, rec_consumer *c)
+static bool
+items_constant(rec *r, rec_consumer *c)
 {
     for (uint32_t i = 0; i < c->n; i++)
         if (O(r, c->items[i]) == NULL || !kin_is_exact_immutable(O(r, c->items[i])) || rec_need_const(r, c->items[i]) == 0)
@@ -41,7 +41,7 @@ finish_constant(rec *r, rec_consumer *c)
     for (uint32_t i = 0; i < c->call.npos; i++)
         if (c->args[i] != c->source && !need_atom(r, c->args[i]))
             return false;
-    if (!rec_items_constant(r, c))
+    if (!items_constant(r, c))
         return false;
     rec_drop(r, c->call.ndrop);
     rec_await_const(r);
@@ -149,7 +149,7 @@ finish_sorted(rec *r, rec_consumer *c)
 {
     rec_frame *f = r->top;
     PyObject *list = kin_watch_localsplus(f->f)[f->nlocals + f->sp - c->call.ndrop];
-    if (!rec_items_constant(r, c) || !PyList_CheckExact(list) || PyList_GET_SIZE(list) != (Py_ssize_t)c->n)
+    if (!items_constant(r, c) || !PyList_CheckExact(list) || PyList_GET_SIZE(list) != (Py_ssize_t)c->n)
         return false;
     for (uint32_t i = 0; i < c->n; i++)
         c->items[i] = rec_const(r, PyList_GET_ITEM(list, i));
@@ -159,7 +159,7 @@ finish_sorted(rec *r, rec_consumer *c)
 static bool
 finish_set(rec *r, rec_consumer *c)
 {
-    if (!rec_items_constant(r, c))
+    if (!items_constant(r, c))
         return false;
     kin_vid call[2] = {c->call.callee, rec_build_tuple(r, c->items, c->n, NULL)};
     kin_vid out = rec_step_out(r, KIN_STEP_CALL, KIN_STEP_PURE, call, 2);

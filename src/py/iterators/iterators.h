@@ -66,8 +66,6 @@ void rec_lazy_used_up(rec *r, kin_vid lazy);
 bool rec_lazy_for_real(rec *r, kin_vid lazy, kin_vid **items, uint32_t *n); /* a map that a step is to use up, whoever has it */
 
 /* ---- starred.c ---- */
-void rec_star_call_step(rec *r);                                /* the instructions as opaque steps */
-void rec_extend_step(rec *r);
 void rec_op_list_extend(rec *r);
 void rec_op_call_spread(rec *r);
 

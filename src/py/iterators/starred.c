@@ -101,16 +101,6 @@ rec_go_on_to_call(rec *r, rec_consumer *c, const kin_vid *items, uint32_t count)
     }
 }
 
-/* The instruction as it is. */
-void
-rec_refuse_starred(rec *r, const rec_consumer *c)
-{
-    if (c->before == INTO_CALL)
-        rec_star_call_step(r);
-    else
-        rec_extend_step(r);
-}
-
 static bool
 use_up(rec *r, kin_vid vid, int into, const rec_args *call)
 {
@@ -197,8 +187,8 @@ rec_op_list_extend(rec *r)
     rec_drop(r, 1);
 }
 
-void
-rec_extend_step(rec *r)
+static void
+extend_step(rec *r)
 {
     kin_vid list = rec_peek(r, r->top->arg), args[2] = {list, rec_peek(r, 0)};
     rec_step(r, KIN_STEP_LIST_EXTEND, KIN_STEP_OPAQUE | KIN_STEP_EFFECT, args, 2);
@@ -231,11 +221,21 @@ spread_callable(const rec *r)
     return r->top->extra + (r->top->flags & KIN_DO_CALLABLE_FIRST ? 2 : 1);
 }
 
-void
-rec_star_call_step(rec *r)
+static void
+star_call_step(rec *r)
 {
     int place = r->top->extra;
     call_ex_step(r, rec_peek(r, spread_callable(r)), rec_peek(r, place), place ? rec_peek(r, 0) : 0, 3 + place);
+}
+
+/* The instruction as it is. */
+void
+rec_refuse_starred(rec *r, const rec_consumer *c)
+{
+    if (c->before == INTO_CALL)
+        star_call_step(r);
+    else
+        extend_step(r);
 }
 
 /* f(*thing, **known) where C code iterates over thing. */

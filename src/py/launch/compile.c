@@ -39,8 +39,8 @@ refuse(kernel_launcher *self, launch_version *version, const char *reason)
 
 /* -- outputs ---------------------------------------------------------------------------------------------------- */
 
-void
-launch_version_forget_texts(launch_version *version)
+static void
+forget_texts(launch_version *version)
 {
     char **texts[] = {&version->not_fused, &version->listing, &version->halves[0], &version->halves[1]};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
@@ -89,7 +89,7 @@ compile_capture(kernel_launcher *self, const kin_entry *v, launch_version *versi
 {
     kin_text why = {0};
     version->stuck = UINT32_MAX;
-    launch_version_forget_texts(version);
+    forget_texts(version);
     launch_operands operands;
     kin_status status = launch_operands_make(&version->signature, in, &operands) ? launch_code_make(self, v, capture, subgraph, operands.in, version, &why) : KIN_NOMEM;
     launch_operands_end(&operands);
@@ -463,7 +463,7 @@ launch_version_deinit(launch_version *version)
     kin_vec_deinit(&version->hints);
     launch_ticket_release(version->ticket);
     let_go(version);
-    launch_version_forget_texts(version);
+    forget_texts(version);
     free(version->aten);
     kin_vec_deinit(&version->passes);
     free(version->frozen);

@@ -270,8 +270,6 @@ void launch_compile_ready(kernel_launcher *self, launch_version *version, kin_en
 /* Only notes the numbers of its kernels: the next code leaves those open that differ. */
 void launch_meet(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in);
 void launch_version_deinit(launch_version *version);
-/* Its code as text is of the last compilation. */
-void launch_version_forget_texts(launch_version *version);
 void launch_version_free(launch_version *version);
 
 /* -- validate.c ------------------------------------------------------------------------------------------------- */

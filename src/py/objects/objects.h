@@ -38,7 +38,6 @@ kin_vid rec_build_dict(rec *r, const kin_vid *pairs, uint32_t n); /* a new dict:
 /* ---- copied.c: containers whose contents nothing is known of ---- */
 bool rec_plays_builtin(PyObject *obj);      /* of a class of the program's that is a list or dict, and leaves to it how items are found and put */
 void rec_need_played(rec *r, kin_vid vid);  /* that it stays so */
-bool rec_is_quiet_container(PyObject *obj); /* going over it, once or twice, runs no code of anybody's */
 Py_ssize_t rec_unknown_length(rec *r, kin_vid vid); /* of one that tuple() may go over; -1: another one, or its contents are known */
 kin_vid rec_copy_to_tuple(rec *r, kin_vid vid, Py_ssize_t n); /* tuple(vid), of a length that replay checks */
 kin_vid rec_item_of_copy(rec *r, kin_vid all, PyObject *key); /* all[key]; steals the key */

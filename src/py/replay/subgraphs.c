@@ -196,18 +196,6 @@ kin_subgraphs_release(kin_subgraphs *subgraphs)
     kin_partition_free(subgraphs);
 }
 
-bool
-kin_step_only_asks(const kin_step *s)
-{
-    return kin_step_does(s, KIN_ASKS);
-}
-
-bool
-kin_step_only_makes(const kin_step *s)
-{
-    return kin_step_does(s, KIN_GIVES_NEW);
-}
-
 static const kin_step *
 maker_of(const kin_trace *t, kin_vid vid)
 {
@@ -222,9 +210,9 @@ is_own(const kin_trace *t, kin_vid vid)
     const kin_step *maker = maker_of(t, vid);
     if (maker != NULL && maker->kind == KIN_STEP_ITER && !(maker->flags & KIN_STEP_PURE)) { /* the iterator of what is new, or a new one of a view */
         const kin_step *of = maker_of(t, t->vids.at[maker->args]);
-        return of != NULL && (of->flags & KIN_STEP_PURE || kin_step_only_makes(of) || kin_step_does(of, KIN_VIEW));
+        return of != NULL && (of->flags & KIN_STEP_PURE || kin_step_does(of, KIN_GIVES_NEW) || kin_step_does(of, KIN_VIEW));
     }
-    return maker != NULL && (maker->flags & KIN_STEP_PURE || kin_step_only_makes(maker));
+    return maker != NULL && (maker->flags & KIN_STEP_PURE || kin_step_does(maker, KIN_GIVES_NEW));
 }
 
 bool
@@ -235,10 +223,11 @@ kin_step_changes_own(const kin_trace *t, const kin_step *s)
     return s->nargs > 0 && (s->flags & KIN_STEP_MUTATES || s->kind == KIN_STEP_NEXT) && is_own(t, t->vids.at[s->args]);
 }
 
-bool
-kin_step_only_raises(const kin_step *s)
+/* Raising again shows nowhere, as the program handles it. */
+static bool
+only_raises(const kin_step *s)
 {
-    return !(s->flags & (KIN_STEP_OPAQUE | KIN_STEP_EFFECT)) && (s->kind == KIN_STEP_RAISE || kin_step_only_asks(s));
+    return !(s->flags & (KIN_STEP_OPAQUE | KIN_STEP_EFFECT)) && (s->kind == KIN_STEP_RAISE || kin_step_does(s, KIN_ASKS));
 }
 
 bool
@@ -258,7 +247,7 @@ bool
 kin_step_only_computes(const kin_trace *t, const kin_step *s)
 {
     if (s->flags & KIN_STEP_RAISES)
-        return kin_step_only_raises(s);
+        return only_raises(s);
     if (s->flags & (KIN_STEP_OPAQUE | KIN_STEP_EFFECT))
         return false;
     if (s->kind == KIN_STEP_CHECK) /* one on data ends a graph, and changes nothing */
@@ -273,6 +262,6 @@ kin_step_only_computes(const kin_trace *t, const kin_step *s)
     case KIN_STEP_EPOCH: case KIN_STEP_RETURN: case KIN_STEP_SIZE: case KIN_STEP_LEN: case KIN_STEP_IS:
         return true;
     default:
-        return kin_step_only_asks(s) || (s->flags == 0 && kin_step_only_makes(s));
+        return kin_step_does(s, KIN_ASKS) || (s->flags == 0 && kin_step_does(s, KIN_GIVES_NEW));
     }
 }

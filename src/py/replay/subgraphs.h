@@ -42,11 +42,8 @@ kin_subgraph_is_backed_off(kin_subgraph *subgraph)
     return kin_compile_is_backed_off(&subgraph->refused);
 }
 
-/* Does the step ask its operands and change nothing? Does it make an object that was not there before? */
-bool kin_step_only_asks(const kin_step *s);
-bool kin_step_only_makes(const kin_step *s);
+/* What does the step change or do? */
 bool kin_step_changes_own(const kin_trace *t, const kin_step *s); /* an object that each run of the program makes anew, and nothing else */
-bool kin_step_only_raises(const kin_step *s);                     /* of those that raise: raising again shows nowhere, as the program handles it */
 bool kin_step_is_torch_call(const kin_step *s);                   /* ... of a graph, and nothing else */
 bool kin_step_only_computes(const kin_trace *t, const kin_step *s); /* no such call: done twice or once, nobody can tell */
 bool kin_step_sets_torch(const kin_step *s);                      /* one of torch's settings, to a value that it is given */
