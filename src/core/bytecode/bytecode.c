@@ -77,7 +77,6 @@ jump_offset(uint32_t from, uint32_t units, bool backward)
 uint32_t
 kin_instr_target(const kin_instr *in, kin_py_version version)
 {
-    (void)version;
     switch ((kin_op)in->op) {
     case KIN_OP_FOR_ITER:
     case KIN_OP_JUMP_FORWARD:

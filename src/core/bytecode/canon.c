@@ -171,7 +171,6 @@ effect_of(kin_action action)
     case KIN_DO__COUNT:
         break;
     }
-    (void)f;
     return INT32_MIN;
 }
 

@@ -110,7 +110,6 @@ shape_shuffle(shape_call *c, int row)
 bool
 shape_log_sigmoid(shape_call *c, int row)
 {
-    (void)row;
     shape_tensor t;
     return shape_read(c, 0, "self", &t) && kin_dtype_is_float(t.dtype) && shape_add_contiguous(c, t.dtype, t.ndim, t.sizes) &&
            shape_add_contiguous(c, t.dtype, t.ndim, t.sizes);

@@ -19,7 +19,6 @@ destroy(void *self)
 static void
 process(kin_warning_catch *self, const void *warning)
 {
-    (void)warning;
     self->warned = true;
 }
 

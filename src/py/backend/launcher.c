@@ -304,7 +304,6 @@ fits_backend(kin_launcher *self, void *chosen, uint32_t i, PyObject *obj)
 static void
 learn_backend(kin_launcher *base, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in, PyObject *const *out)
 {
-    (void)out;
     kin_capture capture;
     if (find_proof((backend_launcher *)base, in, NULL) != NULL)
         return;

@@ -340,7 +340,6 @@ version_word(PyDictObject *dict)
 static bool
 is_numbered(PyDictObject *dict)
 {
-    (void)dict;
     return true;
 }
 
@@ -385,7 +384,6 @@ sees_object(const PyDictObject *dict)
 static bool
 sees_object(const PyDictObject *dict)
 {
-    (void)dict;
     return true;
 }
 

@@ -299,7 +299,6 @@ is_on_the_way(const kin_entry *v, const kin_subgraph *subgraph, bool (*is_such)(
 static bool
 has_size_there(const kin_trace *t, const kin_path *path, uint32_t part, uint32_t subgraph)
 {
-    (void)subgraph;
     return has_size(t, path->at[part].first, path->at[part].last);
 }
 

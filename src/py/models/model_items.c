@@ -87,7 +87,6 @@ model_len(rec *r, const rec_args *a)
 bool
 rec_model_frame(rec *r, const rec_args *a)
 {
-    (void)a;
     rec_stop_row(r, KIN_ROW_FRAME_INSPECTION, "the program inspects its own frames");
     return true;
 }

@@ -280,8 +280,6 @@ log_lower(PyObject *module, PyObject *args)
 static PyObject *
 settings_readers(PyObject *module, PyObject *unused)
 {
-    (void)module;
-    (void)unused;
     return rec_callable_settings();
 }
 
@@ -310,7 +308,6 @@ run_admitted(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t narg
 static PyObject *
 describe_inputs(PyObject *module, PyObject *inputs)
 {
-    (void)module;
     if (!PyTuple_Check(inputs))
         return PyErr_Format(PyExc_TypeError, "_describe_inputs(%R): expected a tuple", inputs);
     PyObject *records = kin_inputs_describe(&PyTuple_GET_ITEM(inputs, 0), PyTuple_GET_SIZE(inputs));
@@ -322,7 +319,6 @@ describe_inputs(PyObject *module, PyObject *inputs)
 static PyObject *
 inputs_fit(PyObject *module, PyObject *const *args, Py_ssize_t n)
 {
-    (void)module;
     if (n != 3 || !PyTuple_Check(args[0]) || !PyTuple_Check(args[1]) || !PyBytes_Check(args[2]) ||
         PyTuple_GET_SIZE(args[0]) != PyTuple_GET_SIZE(args[1]) || PyBytes_GET_SIZE(args[2]) != 8 * PyTuple_GET_SIZE(args[0])) {
         PyErr_SetString(PyExc_TypeError, "_inputs_fit(inputs, records, addresses): expected two tuples of one length and eight bytes for each");

@@ -60,8 +60,6 @@ typedef struct {
 static bool
 looks_like_enumerate(PyObject *obj, PyObject *it, PyObject *func)
 {
-    (void)it;
-    (void)func;
     return ((enumerate_head *)obj)->next == 7;
 }
 
@@ -69,7 +67,6 @@ static bool
 looks_like_islice(PyObject *obj, PyObject *it, PyObject *func)
 {
     const islice_head *head = (islice_head *)obj;
-    (void)func;
     return head->it == it && head->next == 0 && head->stop == 5 && head->step == 2 && head->count == 0;
 }
 
@@ -91,7 +88,6 @@ static bool
 looks_like_pairwise(PyObject *obj, PyObject *it, PyObject *func)
 {
     const pairwise_head *head = (pairwise_head *)obj;
-    (void)func;
     return head->it == it && head->old == NULL;
 }
 
@@ -99,15 +95,12 @@ static bool
 looks_like_chain(PyObject *obj, PyObject *it, PyObject *func)
 {
     const chain_head *head = (chain_head *)obj;
-    (void)it;
-    (void)func;
     return head->source != NULL && Py_TYPE(head->source) == &PyTupleIter_Type && head->active == NULL;
 }
 
 static bool
 looks_like_tee(PyObject *obj, PyObject *it, PyObject *func)
 {
-    (void)func;
     return ((tee_head *)obj)->data->it == it;
 }
 
@@ -206,7 +199,6 @@ static void
 set_tee(PyObject *obj, PyObject *state)
 {
     PyObject *nothing = PyTuple_New(0), *empty = nothing != NULL ? PyObject_GetIter(nothing) : NULL;
-    (void)state;
     if (empty != NULL)
         Py_XDECREF(next_from(obj, empty));
     Py_XDECREF(empty);

@@ -108,7 +108,6 @@ kin_op_import_from(const kin_op_args *o)
 PyObject *
 kin_op_handled(const kin_op_args *o)
 {
-    (void)o;
     PyObject *value = PyThreadState_Get()->exc_info->exc_value;
     return Py_NewRef(value ? value : Py_None);
 }

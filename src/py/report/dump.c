@@ -312,7 +312,6 @@ list_constants(dumper *d)
 static bool
 is_any(const kin_step *s)
 {
-    (void)s;
     return true;
 }
 
@@ -405,7 +404,6 @@ dump_break_rows(void)
 static PyObject *
 dump_method(PyObject *module, PyObject *arg)
 {
-    (void)module;
     kin_entry *v = kin_entry_from_object(arg);
     return v != NULL ? kin_dump_entry(v) : NULL;
 }
@@ -422,7 +420,6 @@ pass_texts_method(PyObject *module, PyObject *args)
 {
     PyObject *entry;
     unsigned subgraph, version;
-    (void)module;
     if (!PyArg_ParseTuple(args, "OII", &entry, &subgraph, &version))
         return NULL;
     kin_entry *v = kin_entry_from_object(entry);
@@ -432,8 +429,6 @@ pass_texts_method(PyObject *module, PyObject *args)
 static PyObject *
 break_rows_method(PyObject *module, PyObject *unused)
 {
-    (void)module;
-    (void)unused;
     return dump_break_rows();
 }
 
@@ -555,7 +550,6 @@ set_listener(PyObject *module, PyObject *callable)
 static PyObject *
 take_recorded(PyObject *module, PyObject *unused)
 {
-    (void)unused;
     kin_state *st = PyModule_GetState(module);
     PyObject *taken = st->recorded, *fresh = PyList_New(0);
     if (taken == NULL || fresh == NULL)
