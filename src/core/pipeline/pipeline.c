@@ -244,16 +244,6 @@ kin_compiled_deinit(kin_compiled *c)
     c->job = NULL;
 }
 
-double
-kin_compiled_ns(const kin_compiled *c, const char *name)
-{
-    unsigned number = kin_pass_find(name);
-    double ns = 0;
-    for (uint32_t i = 0; i < c->passes.len; i++)
-        ns += c->passes.at[i].pass == number ? c->passes.at[i].ns : 0;
-    return ns;
-}
-
 /* -- parts of it, for tests and tools ------------------------------------------------------------------------------- */
 
 kin_status

@@ -112,9 +112,6 @@ kin_status kin_pipeline_run_lowered(const kin_aten *graph, kin_lowered *lowered,
                                     kin_text *why) KIN_MUST_CHECK;
 void kin_compiled_deinit(kin_compiled *c);
 
-/* Of passes with the same name: all of them together. */
-double kin_compiled_ns(const kin_compiled *c, const char *name);
-
 /* Only up to a simplified tensor program, for tests and tools. */
 kin_status kin_pipeline_lower(const kin_aten *graph, const kin_lower_options *options, kin_lowered *out, kin_text *why) KIN_MUST_CHECK;
 /* Starts from a tensor program; verified after each pass. notes: one line for each refused fusion; with KIN_BREAK, the reason. */

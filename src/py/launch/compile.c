@@ -402,7 +402,7 @@ look_ahead(kernel_launcher *self, const launch_version *version, kin_entry *v, c
         further->retired = true; /* its code is made when a call needs it */
     self->ahead = false;
     launch_copy_deinit(&none);
-    launch_template_forget(ahead, subgraph->nin);
+    launch_forget(ahead, subgraph->nin);
 }
 
 launch_version *

@@ -84,12 +84,12 @@ describe_version(const kernel_launcher *self, const launch_version *version)
         Py_DECREF(frozen);
         return NULL;
     }
-    return Py_BuildValue("{s:N,s:N,s:N,s:N,s:O,s:O,s:O,s:K,s:K,s:O,s:s,s:z,s:z,s:z,s:z,s:z,s:I,s:I,s:I,s:I,s:K,s:d,s:d,s:d,s:d,s:d,s:d,s:d}", "passes", passes, "profile", profile, "profile_backward", profile_back, "frozen", frozen, "settled", launch_is_settled(self, version) ? Py_True : Py_False, "copied", version->copied ? Py_True : Py_False, "as_fast", code == NULL && (version->small || version->drops > 0) ? Py_True : Py_False, "scratch_bytes",
+    return Py_BuildValue("{s:N,s:N,s:N,s:N,s:O,s:O,s:O,s:K,s:K,s:O,s:s,s:z,s:z,s:z,s:z,s:z,s:I,s:I,s:I,s:I,s:K,s:d,s:d,s:d,s:d,s:d,s:d}", "passes", passes, "profile", profile, "profile_backward", profile_back, "frozen", frozen, "settled", launch_is_settled(self, version) ? Py_True : Py_False, "copied", version->copied ? Py_True : Py_False, "as_fast", code == NULL && (version->small || version->drops > 0) ? Py_True : Py_False, "scratch_bytes",
                          code == NULL ? 0ull : (unsigned long long)code->main.program->arena, "code_bytes",
                          (unsigned long long)version->stats.code_bytes, "compiled", code != NULL ? Py_True : Py_False,
                          "reason", version->reason, "aten", version->aten, "code", version->listing, "forward", version->halves[0], "backward", version->halves[1], "not_fused", version->not_fused, "kernels", version->stats.kernels, "native",
                          version->nnative, "extern", version->nextern, "failures", version->failures, "runs",
-                         code == NULL ? 0ull : (unsigned long long)code->runs, "capture_ns", version->capture_ns, "lower_ns", version->lower_ns, "fuse_ns",
+                         code == NULL ? 0ull : (unsigned long long)code->runs, "capture_ns", version->capture_ns, "fuse_ns",
                          version->stats.fuse_ns, "llvm_ns", version->stats.llvm_ns, "total_ns", version->total_ns, "launch_ns",
                          version->abtest.ours, "steps_ns", version->abtest.theirs);
 }

@@ -36,7 +36,7 @@ typedef struct launch_version {
     uint32_t stuck;       /* step with a call that cannot be compiled with others; UINT32_MAX: none */
     uint32_t nnative, nextern, failures, nans;
     kin_compile_stats stats;
-    double capture_ns, lower_ns, total_ns; /* of compiling */
+    double capture_ns, total_ns; /* of compiling */
     KIN_VEC(kin_pass_note) passes; /* of the last compilation */
     bool *frozen;         /* what that was given, to show what each pass left: by input; NULL: nothing was compiled */
     kin_lower_options lower;
@@ -226,7 +226,8 @@ bool launch_template_is_right(const launch_version *version, const launch_versio
 bool launch_templates_want_more(const kernel_launcher *self);
 /* Inputs for a plan made ahead, if sizes grow; NULL: they do not. The caller frees them. */
 PyObject **launch_template_ahead(kernel_launcher *self, const launch_version *version, PyObject *const *in);
-void launch_template_forget(PyObject **ahead, uint32_t n);
+/* Frees an array of objects, with its references; NULL allowed. */
+void launch_forget(PyObject **objects, uint32_t n);
 
 /* -- numbers.c -------------------------------------------------------------------------------------------------- */
 

@@ -2,7 +2,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/base/clock.h"
 #include "core/tiles/tile.h"
 #include "core/program/make.h"
 #include "py/aten/make.h"
@@ -419,7 +418,6 @@ keep_reports(launch_version *version, kin_compiled *made, const kin_pipeline_opt
     version->nnative = made->lowered.nnative;
     version->nextern = made->lowered.nextern;
     version->stats = made->stats;
-    version->lower_ns = kin_compiled_ns(made, "lower") + kin_compiled_ns(made, "simplify");
     kin_vec_deinit(&version->passes);
     memcpy(&version->passes, &made->passes, sizeof version->passes);
     memset(&made->passes, 0, sizeof made->passes);
@@ -556,13 +554,11 @@ static kin_status
 compile_halves(maker *m, maker *back, kin_halves *halves, launch_version *version, kin_text *why)
 {
     kin_lowered lowered = {0};
-    double start = kin_clock_ns();
     kin_lower_options options = {.default_f64 = kin_default_is_f64(), .fast_math = m->self->context.fast_math};
     kin_status status = kin_pipeline_lower(m->capture->graph, &options, &lowered, why);
     if (status == KIN_BREAK && lowered.stuck < m->capture->calls.len)
         version->stuck = m->capture->calls.at[lowered.stuck].step;
     KIN_TRY(status);
-    double lower_ns = kin_clock_ns() - start;
     uint32_t nnative = lowered.nnative, nextern = lowered.nextern;
     bool *last = calloc(lowered.ir->nodes.len, sizeof *last);
     kin_pipeline_options all = options_of(m, NULL, NULL);
@@ -584,7 +580,6 @@ compile_halves(maker *m, maker *back, kin_halves *halves, launch_version *versio
     join_reports(version, listing, &stats);
     version->nnative = nnative;
     version->nextern = nextern;
-    version->lower_ns = lower_ns;
     return status;
 }
 

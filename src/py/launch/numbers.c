@@ -156,14 +156,6 @@ other_number(PyObject *number, uint32_t which)
     return NULL;
 }
 
-static void
-forget(PyObject **numbers, uint32_t n)
-{
-    for (uint32_t i = 0; numbers != NULL && i < n; i++)
-        Py_XDECREF(numbers[i]);
-    free(numbers);
-}
-
 /* The open numbers, unchanged or replaced by others; only: replaces just that one. */
 static PyObject **
 numbers_of(const launch_signature *s, bool other, uint32_t only)
@@ -176,7 +168,7 @@ numbers_of(const launch_signature *s, bool other, uint32_t only)
             k++;
             if (numbers[i] == NULL) {
                 PyErr_Clear();
-                forget(numbers, s->n);
+                launch_forget(numbers, s->n);
                 return NULL;
             }
         }
@@ -201,7 +193,7 @@ shows(const numbered *x, PyObject **other, kin_capture *capture)
     bool found = status == KIN_OK && kin_capture_find_numbers(capture, &probe, x->now, other);
     if (other != NULL)
         kin_capture_deinit(&probe);
-    forget(other, x->version->signature.n);
+    launch_forget(other, x->version->signature.n);
     return found;
 }
 
@@ -232,7 +224,7 @@ launch_numbers_capture(kernel_launcher *self, launch_version *version, kin_entry
     bool again = status == KIN_OK && now != NULL && !shows(&x, numbers_of(&version->signature, true, UINT32_MAX), out);
     if (again)
         fix_those_in_the_way(self, &x, out);
-    forget(now, version->signature.n);
+    launch_forget(now, version->signature.n);
     launch_operands_end(&operands);
     if (!again)
         return status;

@@ -515,7 +515,7 @@ launch_template_ahead(kernel_launcher *self, const launch_version *version, PyOb
         if ((ahead[made] = input_like(in[made], version->signature.inputs[made].open, inputs.numbers.at, &next)) == NULL || !launch_signature_is_like(&version->signature, made, ahead[made]))
             break;
     if (ahead != NULL && made < n) {
-        launch_template_forget(ahead, n);
+        launch_forget(ahead, n);
         ahead = NULL;
     }
     PyErr_Clear();
@@ -525,9 +525,9 @@ launch_template_ahead(kernel_launcher *self, const launch_version *version, PyOb
 }
 
 void
-launch_template_forget(PyObject **ahead, uint32_t n)
+launch_forget(PyObject **objects, uint32_t n)
 {
-    for (uint32_t i = 0; ahead != NULL && i < n; i++)
-        Py_XDECREF(ahead[i]);
-    free(ahead);
+    for (uint32_t i = 0; objects != NULL && i < n; i++)
+        Py_XDECREF(objects[i]);
+    free(objects);
 }
