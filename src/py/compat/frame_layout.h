@@ -1,4 +1,4 @@
-/* The layout of frames in CPython 3.11 to 3.14. Private to py/compat: above it, frames are `kin_frame`.
+/* The layout of frames in CPython 3.11 to 3.14. Private to py/compat and py/watch: above them, frames are `kin_frame`.
  *
  * 3.11 and 3.12 point to the code unit *before* the next instruction (`prev_instr`), 3.13 to the next or current one (`instr_ptr`).
  * From 3.14 on, locals and stack hold tagged references: what we put there is owned, what CPython puts there may be borrowed.

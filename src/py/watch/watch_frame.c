@@ -1,16 +1,10 @@
-/* Views of an interpreter frame for the watcher's clients: the only place that knows where CPython keeps the function,
- * the code and the operand stack of a frame on each version. */
+/* Views of an interpreter frame for the watcher's clients, who need not know where CPython keeps the function, the code and the operand stack of a
+ * frame on each version. */
 #define Py_BUILD_CORE 1
-#include <Python.h>
-#include <internal/pycore_frame.h>
-#if PY_VERSION_HEX >= 0x030E0000
-#include <internal/pycore_interpframe.h>
-#include <internal/pycore_stackref.h>
-#endif
+#include "py/compat/frame_layout.h"
 
 #include <stdlib.h>
 
-#include "py/compat/kinds.h"
 #include "py/watch/watch.h"
 
 #if PY_VERSION_HEX >= 0x030E0000
@@ -33,25 +27,13 @@ skip_shims(struct _PyInterpreterFrame *f)
 PyCodeObject *
 kin_watch_code(struct _PyInterpreterFrame *f)
 {
-#if PY_VERSION_HEX >= 0x030E0000
-    return (PyCodeObject *)PyStackRef_AsPyObjectBorrow(f->f_executable);
-#elif PY_VERSION_HEX >= 0x030D0000
-    return (PyCodeObject *)f->f_executable;
-#else
-    return f->f_code;
-#endif
+    return layout_code(f);
 }
 
 PyObject *
 kin_watch_func(struct _PyInterpreterFrame *f)
 {
-#if PY_VERSION_HEX >= 0x030E0000
-    return PyStackRef_AsPyObjectBorrow(f->f_funcobj);
-#elif PY_VERSION_HEX >= 0x030C0000
-    return f->f_funcobj;
-#else
-    return (PyObject *)f->f_func;
-#endif
+    return layout_func(f);
 }
 
 #if PY_VERSION_HEX >= 0x030E0000

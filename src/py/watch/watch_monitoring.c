@@ -277,22 +277,13 @@ kin_watch_foreign_tool(PyThreadState *ts)
 
 /* ---- start and stop --------------------------------------------------------------------------------------- */
 
+/* Of the code; NULL: of all code. */
 static bool
-switch_events(long mask)
+switch_events(PyCodeObject *code, long mask)
 {
     PyObject *pending = PyErr_GetRaisedException();
-    PyObject *r = PyObject_CallFunction(monitoring.set_events, "ll", monitoring.tool, mask);
-    bool ok = r != NULL;
-    Py_XDECREF(r);
-    PyErr_SetRaisedException(pending);
-    return ok;
-}
-
-static bool
-switch_local_events(PyCodeObject *code, long mask)
-{
-    PyObject *pending = PyErr_GetRaisedException();
-    PyObject *r = PyObject_CallFunction(monitoring.set_local_events, "lOl", monitoring.tool, code, mask);
+    PyObject *r = code == NULL ? PyObject_CallFunction(monitoring.set_events, "ll", monitoring.tool, mask)
+                               : PyObject_CallFunction(monitoring.set_local_events, "lOl", monitoring.tool, code, mask);
     bool ok = r != NULL;
     Py_XDECREF(r);
     PyErr_SetRaisedException(pending);
@@ -309,14 +300,14 @@ kin_watch_follow(kin_watch *w, PyCodeObject *code)
             return KIN_OK;
     KIN_TRY(kin_vec_push(&s->followed, code));
     Py_INCREF(code);
-    return switch_local_events(code, monitoring.instruction_mask) ? KIN_OK : KIN_BREAK;
+    return switch_events(code, monitoring.instruction_mask) ? KIN_OK : KIN_BREAK;
 }
 
 static void
 free_state(watch_state *s)
 {
     for (uint32_t i = 0; i < s->followed.len; i++) {
-        switch_local_events(s->followed.at[i], 0);
+        switch_events(s->followed.at[i], 0);
         Py_DECREF(s->followed.at[i]);
     }
     kin_vec_deinit(&s->followed);
@@ -340,7 +331,7 @@ kin_watch_start(kin_watch *w)
     w->lost = false;
     w->active = true;
     current_watch = w;
-    if (switch_events(monitoring.all_mask))
+    if (switch_events(NULL, monitoring.all_mask))
         return KIN_OK;
     w->active = false;
     current_watch = NULL;
@@ -355,7 +346,7 @@ kin_watch_abandon(kin_watch *w)
         return;
     w->active = false;
     current_watch = NULL;
-    w->lost = !switch_events(0);
+    w->lost = !switch_events(NULL, 0);
     free_state(w->priv);
     w->priv = NULL;
 }
