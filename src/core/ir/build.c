@@ -349,6 +349,22 @@ kin_ir_copy(kin_ir *p, const kin_ir *from, kin_irn n, const kin_irn *args)
     return copy;
 }
 
+kin_irn
+kin_ir_copy_mapped(kin_ir *p, const kin_ir *from, kin_irn n, const kin_irn *copies, size_t stride)
+{
+    unsigned nargs = kin_ir_at(from, n)->nargs;
+    kin_irn small[16] = {0}, *args = nargs <= 16 ? small : malloc(nargs * sizeof *args), copy = 0;
+    for (unsigned a = 0; args != NULL && a < nargs; a++)
+        args[a] = *(const kin_irn *)((const char *)copies + kin_ir_arg(from, n, a) * stride);
+    if (args != NULL)
+        copy = kin_ir_copy(p, from, n, args);
+    else
+        p->failed = true;
+    if (args != small)
+        free(args);
+    return copy;
+}
+
 void
 kin_ir_output(kin_ir *p, kin_irn node, const int64_t *strides)
 {

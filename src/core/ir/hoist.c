@@ -183,22 +183,6 @@ find_halves(const kin_ir *p, node_info *info)
 }
 
 static kin_irn
-copy_node(kin_ir *to, const kin_ir *p, kin_irn n, const node_info *info, bool once)
-{
-    unsigned nargs = kin_ir_at(p, n)->nargs;
-    kin_irn small[16] = {0}, *args = nargs <= 16 ? small : malloc(nargs * sizeof *args), copy = 0;
-    for (unsigned a = 0; args != NULL && a < nargs; a++)
-        args[a] = once ? info[kin_ir_arg(p, n, a)].once : info[kin_ir_arg(p, n, a)].rest;
-    if (args != NULL)
-        copy = kin_ir_copy(to, p, n, args);
-    else
-        to->failed = true;
-    if (args != small)
-        free(args);
-    return copy;
-}
-
-static kin_irn
 add_handed_input(const kin_ir *p, kin_irn n, kin_ir_hoisted *out)
 {
     const kin_ir_node *node = kin_ir_at(p, n);
@@ -213,9 +197,9 @@ copy_halves(const kin_ir *p, node_info *info, kin_ir_hoisted *out)
             info[n].rest = add_handed_input(p, n, out);
     for (kin_irn n = 1; n < p->nodes.len; n++) {
         if (info[n].in_once)
-            info[n].once = copy_node(out->once, p, n, info, true);
+            info[n].once = kin_ir_copy_mapped(out->once, p, n, &info->once, sizeof *info);
         if (info[n].in_rest && !info[n].handed)
-            info[n].rest = copy_node(out->rest, p, n, info, false);
+            info[n].rest = kin_ir_copy_mapped(out->rest, p, n, &info->rest, sizeof *info);
         if (info[n].handed)
             kin_ir_output(out->once, info[n].once, NULL);
     }

@@ -126,6 +126,8 @@ kin_irn kin_ir_result(kin_ir *p, kin_irn call, unsigned which, kin_dtype dtype, 
                       const int64_t *strides);
 /* Node n of another program with these arguments, everything else as it is there. */
 kin_irn kin_ir_copy(kin_ir *p, const kin_ir *from, kin_irn n, const kin_irn *args);
+/* ... with the copies of its arguments: copies[0] is that of node 0, the next one stands `stride` bytes behind it. */
+kin_irn kin_ir_copy_mapped(kin_ir *p, const kin_ir *from, kin_irn n, const kin_irn *copies, size_t stride);
 /* strides: NULL = row-major. */
 void kin_ir_output(kin_ir *p, kin_irn node, const int64_t *strides);
 /* Written into input number `input`, which lies like that. */

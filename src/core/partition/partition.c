@@ -235,22 +235,6 @@ find_halves(parter *x)
     }
 }
 
-static kin_irn
-copy_node(const parter *x, kin_ir *to, kin_irn n, bool forward)
-{
-    unsigned nargs = kin_ir_at(x->p, n)->nargs;
-    kin_irn small[16] = {0}, *args = nargs <= 16 ? small : malloc(nargs * sizeof *args), copy = 0;
-    for (unsigned a = 0; args != NULL && a < nargs; a++)
-        args[a] = forward ? x->info[kin_ir_arg(x->p, n, a)].forward : x->info[kin_ir_arg(x->p, n, a)].backward;
-    if (args != NULL)
-        copy = kin_ir_copy(to, x->p, n, args);
-    else
-        to->failed = true;
-    if (args != small)
-        free(args);
-    return copy;
-}
-
 static void
 copy_forward(parter *x)
 {
@@ -258,7 +242,7 @@ copy_forward(parter *x)
     kin_ir *to = x->out->forward;
     for (kin_irn n = 1; n < p->nodes.len; n++)
         if (x->info[n].in_forward)
-            x->info[n].forward = copy_node(x, to, n, true);
+            x->info[n].forward = kin_ir_copy_mapped(to, p, n, &x->info->forward, sizeof *x->info);
     for (uint32_t o = 0; o < x->o->nforward; o++)
         kin_ir_output_like(to, x->info[p->outputs.at[o].node].forward, p, o);
 }
@@ -331,7 +315,7 @@ copy_with_arguments(parter *x, kin_irn n, kin_irn_stack *todo)
         if (todo->len > before)
             continue;
         if (is_missing(x, last))
-            x->info[last].backward = copy_node(x, x->out->backward, last, false);
+            x->info[last].backward = kin_ir_copy_mapped(x->out->backward, x->p, last, &x->info->backward, sizeof *x->info);
         todo->len--;
         if (x->out->backward->failed)
             return KIN_NOMEM;

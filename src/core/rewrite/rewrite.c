@@ -21,28 +21,14 @@ rewrite_is(const rewriting *r, kin_irn call, kin_aten_op op)
     return captured != NULL && kin_aten_op_of(captured) == op && !captured->in_place;
 }
 
-static kin_irn
-copy_as_it_is(rewriting *r, kin_irn n)
-{
-    unsigned nargs = kin_ir_at(r->p, n)->nargs;
-    kin_irn small[16] = {0}, *args = nargs <= 16 ? small : malloc(nargs * sizeof *args), copy = 0;
-    for (unsigned a = 0; args != NULL && a < nargs; a++)
-        args[a] = rewrite_copy(r, kin_ir_arg(r->p, n, a));
-    if (args != NULL)
-        copy = kin_ir_copy(r->out->ir, r->p, n, args);
-    else
-        r->out->ir->failed = true;
-    if (args != small)
-        free(args);
-    return copy;
-}
-
 /* Arguments of a node were visited before it, except for those that a plan left out: the depth of calls is small. */
 kin_irn
 rewrite_copy(rewriting *r, kin_irn n)
 {
+    for (unsigned a = 0; r->map[n] == 0 && a < kin_ir_at(r->p, n)->nargs; a++)
+        rewrite_copy(r, kin_ir_arg(r->p, n, a));
     if (r->map[n] == 0)
-        r->map[n] = copy_as_it_is(r, n);
+        r->map[n] = kin_ir_copy_mapped(r->out->ir, r->p, n, r->map, sizeof *r->map);
     return r->map[n];
 }
 
