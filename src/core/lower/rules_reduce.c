@@ -135,17 +135,8 @@ rule_any(low_call *c, int op)
     reduced r;
     if (x == 0 || !read_dims(c, x, low_arg(c, 1, "dim"), &r))
         return false;
-    return done(c, 0, reduce(c, (kin_ir_op)op, kin_ir_cast(c->ir, x, KIN_BOOL), &r));
-}
-
-bool
-rule_count_nonzero(low_call *c, int row)
-{
-    kin_irn x = low_read(c, low_arg(c, 0, "self"));
-    reduced r;
-    if (x == 0 || !read_dims(c, x, low_arg(c, 1, "dim"), &r))
-        return false;
-    return done(c, 0, reduce(c, KIN_IR_REDUCE_SUM, kin_ir_cast(c->ir, kin_ir_cast(c->ir, x, KIN_BOOL), KIN_I64), &r));
+    x = kin_ir_cast(c->ir, x, KIN_BOOL);
+    return done(c, 0, reduce(c, (kin_ir_op)op, op == KIN_IR_REDUCE_SUM ? kin_ir_cast(c->ir, x, KIN_I64) : x, &r));
 }
 
 /* In two passes: the mean, then the squared distances from it. Eager warns where no degree of freedom is left. */

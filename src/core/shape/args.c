@@ -79,6 +79,17 @@ shape_ints(const shape_call *c, unsigned at, const char *keyword, int64_t *out)
 }
 
 bool
+shape_sizes(const shape_call *c, unsigned at, int64_t *sizes, unsigned *ndim)
+{
+    int count = shape_ints(c, at, "size", sizes);
+    for (int i = 0; i < count; i++)
+        if (sizes[i] < 0)
+            return false;
+    *ndim = count < 0 ? 0 : (unsigned)count;
+    return count >= 0;
+}
+
+bool
 shape_format_arg(const shape_call *c, unsigned at, shape_format otherwise, shape_format *out)
 {
     static const char *const names[] = {"preserve_format", "contiguous_format", "channels_last", "channels_last_3d"};

@@ -277,17 +277,6 @@ shape_weight_norm_backward(shape_call *c, int row)
 
 /* -- parts, indices ----------------------------------------------------------------------------------------------------- */
 
-static bool
-read_sizes(const shape_call *c, unsigned at, unsigned *ndim, int64_t *sizes)
-{
-    int count = shape_ints(c, at, "", sizes);
-    for (int d = 0; d < count; d++)
-        if (sizes[d] < 0)
-            return false;
-    *ndim = count < 0 ? 0 : (unsigned)count;
-    return count >= 0;
-}
-
 /* (g, sizes, dim, index) */
 bool
 shape_select_backward(shape_call *c, int row)
@@ -295,7 +284,7 @@ shape_select_backward(shape_call *c, int row)
     shape_tensor g;
     unsigned ndim, d;
     int64_t sizes[KIN_IR_MAX_DIMS], part[KIN_IR_MAX_DIMS], dim, index;
-    if (!shape_read(c, 0, "", &g) || shape_is_complex(g.dtype) || !read_sizes(c, 1, &ndim, sizes) || ndim == 0 || g.ndim + 1 != ndim ||
+    if (!shape_read(c, 0, "", &g) || shape_is_complex(g.dtype) || !shape_sizes(c, 1, sizes, &ndim) || ndim == 0 || g.ndim + 1 != ndim ||
         !shape_int(c, 2, "", INT64_MAX, &dim) || !shape_dim(dim, ndim, &d) || !shape_int(c, 3, "", INT64_MAX, &index) || index >= sizes[d] || index < -sizes[d])
         return false;
     for (unsigned k = 0; k < g.ndim; k++)
@@ -321,7 +310,7 @@ shape_slice_backward(shape_call *c, int row)
     shape_tensor g;
     unsigned ndim, d;
     int64_t sizes[KIN_IR_MAX_DIMS], n[4];
-    if (!shape_read(c, 0, "", &g) || shape_is_complex(g.dtype) || !read_sizes(c, 1, &ndim, sizes) || ndim == 0 || g.ndim != ndim)
+    if (!shape_read(c, 0, "", &g) || shape_is_complex(g.dtype) || !shape_sizes(c, 1, sizes, &ndim) || ndim == 0 || g.ndim != ndim)
         return false;
     for (unsigned i = 0; i < 4; i++)
         if (!shape_int(c, 2 + i, "", INT64_MIN, &n[i]))

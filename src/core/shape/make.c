@@ -11,17 +11,6 @@ is_ordinary(const shape_call *c)
     return pinned == NULL || (pinned->kind == KIN_ATEN_BOOL && pinned->i == 0);
 }
 
-static bool
-read_sizes(const shape_call *c, unsigned at, int64_t *sizes, unsigned *ndim)
-{
-    int count = shape_ints(c, at, "size", sizes);
-    for (int i = 0; i < count; i++)
-        if (sizes[i] < 0)
-            return false;
-    *ndim = count < 0 ? 0 : (unsigned)count;
-    return count >= 0;
-}
-
 static kin_dtype
 dtype_of_number(const shape_call *c, const kin_aten_arg *a)
 {
@@ -46,7 +35,7 @@ shape_filled(shape_call *c, int row)
         return false;
     if (row == 1)
         dtype = dtype_of_number(c, value);
-    if (!is_ordinary(c) || !read_sizes(c, 0, sizes, &ndim) || !shape_dtype(c, UINT32_MAX, "dtype", dtype, &dtype) ||
+    if (!is_ordinary(c) || !shape_sizes(c, 0, sizes, &ndim) || !shape_dtype(c, UINT32_MAX, "dtype", dtype, &dtype) ||
         !shape_format_arg(c, UINT32_MAX, SHAPE_CONTIGUOUS, &format))
         return false;
     kin_shape *out = shape_add(c, dtype, ndim, sizes);
@@ -68,7 +57,7 @@ shape_new(shape_call *c, int row)
     int64_t sizes[KIN_IR_MAX_DIMS];
     unsigned ndim;
     kin_dtype dtype;
-    return shape_read(c, 0, "self", &t) && is_ordinary(c) && read_sizes(c, 1, sizes, &ndim) &&
+    return shape_read(c, 0, "self", &t) && is_ordinary(c) && shape_sizes(c, 1, sizes, &ndim) &&
            shape_dtype(c, UINT32_MAX, "dtype", t.dtype, &dtype) && shape_add_contiguous(c, dtype, ndim, sizes);
 }
 

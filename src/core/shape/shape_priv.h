@@ -41,6 +41,8 @@ bool shape_bool(const shape_call *c, unsigned at, const char *keyword, bool othe
 bool shape_dtype(const shape_call *c, unsigned at, const char *keyword, kin_dtype otherwise, kin_dtype *out);
 /* Integers of a list; -1 when it is none (also not given) or too long. */
 int shape_ints(const shape_call *c, unsigned at, const char *keyword, int64_t *out);
+/* Sizes, by position or as `size`: false when they are none. */
+bool shape_sizes(const shape_call *c, unsigned at, int64_t *sizes, unsigned *ndim);
 /* Of the keyword memory_format, or by position. */
 bool shape_format_arg(const shape_call *c, unsigned at, shape_format otherwise, shape_format *out);
 /* A dim from 0 on; false when there is none like that. Tensors without dims count as having one. */
