@@ -49,15 +49,15 @@ kin_aten_is_dense(const kin_aten *g, kin_aten_val v)
     return true;
 }
 
-static void
-mark_used(const kin_aten *g, uint32_t at, uint32_t n, bool *used)
+void
+kin_aten_mark_used(const kin_aten *g, uint32_t at, uint32_t n, bool *used)
 {
     for (uint32_t i = at; i < at + n; i++) {
         const kin_aten_arg *a = &g->args.at[i];
         if (a->kind == KIN_ATEN_VALUE)
             used[kin_aten_at(g, a->value)->storage] = true;
         else if (a->kind == KIN_ATEN_LIST)
-            mark_used(g, a->list.child, a->list.count, used);
+            kin_aten_mark_used(g, a->list.child, a->list.count, used);
     }
 }
 
@@ -66,5 +66,5 @@ kin_aten_used_from(const kin_aten *g, uint32_t first, bool *used)
 {
     memset(used, 0, (g->nstorages + 1) * sizeof *used);
     for (uint32_t c = first; c < g->calls.len; c++)
-        mark_used(g, g->calls.at[c].args, g->calls.at[c].nargs, used);
+        kin_aten_mark_used(g, g->calls.at[c].args, g->calls.at[c].nargs, used);
 }

@@ -8,19 +8,8 @@
 
 #include <stdlib.h>
 
+#include "core/aten/order.h"
 #include "py/refs/sequence.h"
-
-static void
-mark_args(const kin_aten *g, uint32_t first, uint32_t n, bool *storages)
-{
-    for (uint32_t i = first; i < first + n; i++) {
-        const kin_aten_arg *a = &g->args.at[i];
-        if (a->kind == KIN_ATEN_VALUE)
-            storages[kin_aten_at(g, a->value)->storage] = true;
-        else if (a->kind == KIN_ATEN_LIST)
-            mark_args(g, a->list.child, a->list.count, storages);
-    }
-}
 
 static bool
 writes(const kin_aten *g, uint32_t first, uint32_t n, const bool *storages)
@@ -106,7 +95,7 @@ launch_needed_find(const launch_training *t, PyObject *grads, launch_needed *out
             const kin_aten_call *call = &g->calls.at[i];
             out->calls[i] = is_needed(g, call, storages);
             if (out->calls[i])
-                mark_args(g, call->args, call->nargs, storages);
+                kin_aten_mark_used(g, call->args, call->nargs, storages);
         }
     }
     for (uint32_t i = 0; ok && i < capture->ninputs; i++)
