@@ -316,9 +316,8 @@ rec_aim(rec *r, rec_consumer *c, int before, int after)
         memcpy(c->args, r->star->args, c->call.nkw * sizeof *c->args);
 }
 
-/* a, b = generator; a, *b = generator */
-static bool
-finish_unpack(rec *r, rec_consumer *c)
+bool
+rec_finish_unpack(rec *r, rec_consumer *c)
 {
     return c->ended && rec_fits(c->before, c->after, c->n) && rec_hand_over(r, c, c->items, c->n, c->before, c->after);
 }
@@ -332,7 +331,7 @@ rec_refuse_unpacking(rec *r, const rec_consumer *c)
         rec_stop(r, "unsupported unpacking");
 }
 
-static const consumer_row unpack_row = {"", TAKE_ALL, finish_unpack, NULL, NULL, rec_refuse_unpacking};
+static const consumer_row unpack_row = {"", TAKE_ALL, rec_finish_unpack, NULL, NULL, rec_refuse_unpacking};
 
 bool
 rec_consume_unpack(rec *r, kin_vid vid, int before, int after)

@@ -114,6 +114,7 @@ bool rec_consumes_second(const consumer_row *row); /* methods: what is iterated 
 bool rec_finish_list(rec *r, rec_consumer *c);
 
 /* ---- starred.c ---- */
+bool rec_finish_unpack(rec *r, rec_consumer *c); /* a, b = map(f, xs); a, *b = generator */
 bool rec_hand_over(rec *r, const rec_consumer *c, const kin_vid *items, uint32_t n, int before, int after);
 void rec_go_on_to_call(rec *r, rec_consumer *c, const kin_vid *items, uint32_t count);
 void rec_refuse_starred(rec *r, const rec_consumer *c);

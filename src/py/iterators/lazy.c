@@ -631,13 +631,6 @@ rec_consume_asked(rec *r, const rec_args *a)
     return consume_asked(r, row, a, a->args[at]);
 }
 
-/* a, b = map(f, xs) */
-static bool
-finish_unpack_lazy(rec *r, rec_consumer *c)
-{
-    return c->ended && rec_fits(c->before, c->after, c->n) && rec_hand_over(r, c, c->items, c->n, c->before, c->after);
-}
-
 /* How many items there are is known, so tuple(map) calls back as the unpacking does. A filter's number is not. */
 static void
 unpack_lazy_opaquely(rec *r, const rec_consumer *c)
@@ -660,7 +653,7 @@ unpack_lazy_opaquely(rec *r, const rec_consumer *c)
     rec_push_unpacked(r, items, n, c->before, c->after);
 }
 
-static const consumer_row unpack_lazy_row = {"", TAKE_ALL, finish_unpack_lazy, NULL, NULL, unpack_lazy_opaquely};
+static const consumer_row unpack_lazy_row = {"", TAKE_ALL, rec_finish_unpack, NULL, NULL, unpack_lazy_opaquely};
 
 static bool
 unpack_applied(rec *r, kin_vid lazy, int before, int after)
@@ -678,7 +671,7 @@ unpack_applied(rec *r, kin_vid lazy, int before, int after)
     return ok;
 }
 
-static const consumer_row unpack_asked_row = {"", TAKE_ALL, finish_unpack_lazy, NULL, NULL, rec_refuse_unpacking};
+static const consumer_row unpack_asked_row = {"", TAKE_ALL, rec_finish_unpack, NULL, NULL, rec_refuse_unpacking};
 
 static bool
 unpack_asked(rec *r, kin_vid lazy, int before, int after)

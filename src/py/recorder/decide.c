@@ -31,13 +31,6 @@ rec_in_list(const char *name, const char *const *list)
 
 /* -- identity ------------------------------------------------------------------------------------------------------ */
 
-static bool
-is_entry(rec *r, kin_vid v)
-{
-    const kin_val *val = &r->t->vals.at[v];
-    return val->kind != KIN_VAL_STEP || r->info.at[v].born_epoch < rec_epoch(r);
-}
-
 /* Was the value once of a class of the program's, or of another builtin one? Then it never becomes the object of a builtin class: None, a number. */
 static bool
 is_another_kind(rec *r, kin_vid v, PyObject *obj)
@@ -66,11 +59,11 @@ rec_decide_is(rec *r, kin_vid a, kin_vid b)
         if (r->t->vals.at[a].kind == KIN_VAL_CONST || (VIRTUAL(r, a) && !same))
             return same;
         PyObject *c = O(r, b);
-        if (r->info.at[a].type != NULL && is_entry(r, a) == false && Py_TYPE(c) != r->info.at[a].type && !same)
+        if (r->info.at[a].type != NULL && !rec_is_entry_value(r, a) && Py_TYPE(c) != r->info.at[a].type && !same)
             return false;
         if (is_another_kind(r, a, c))
             return false;
-        if (is_entry(r, a))
+        if (rec_is_entry_value(r, a))
             rec_fact(r, same ? KIN_FACT_ID : KIN_FACT_NOT_ID, a, c, 0);
         else
             rec_check(r, same ? KIN_CHECK_IS : KIN_CHECK_IS_NOT, a, c, 0);
@@ -78,7 +71,7 @@ rec_decide_is(rec *r, kin_vid a, kin_vid b)
     }
     if ((VIRTUAL(r, a) || VIRTUAL(r, b)) && !same)
         return false;
-    if (is_entry(r, a) && is_entry(r, b)) {
+    if (rec_is_entry_value(r, a) && rec_is_entry_value(r, b)) {
         rec_fact(r, same ? KIN_FACT_SAME : KIN_FACT_NOT_SAME, a, NULL, b);
         for (uint32_t i = r->t->facts.len; i-- > 0;)
             if (r->t->facts.at[i].vid == a && r->t->facts.at[i].num == b &&

@@ -529,6 +529,7 @@ uint32_t rec_snapshot(rec *r);                        /* state before the curren
 uint32_t rec_snapshot_of(rec *r, rec_frame *f, uint32_t offset, int sp);
 uint32_t rec_step(rec *r, kin_step_kind kind, unsigned flags, const kin_vid *args, uint32_t n);
 kin_vid rec_step_out(rec *r, kin_step_kind kind, unsigned flags, const kin_vid *args, uint32_t n);
+bool rec_is_entry_value(rec *r, kin_vid vid);            /* can facts at the beginning of the current epoch speak about this value? */
 uint32_t rec_epoch(rec *r);                             /* current epoch; begins a new one when the last has ended */
 void rec_end_epoch(rec *r);                         /* heap knowledge ends with the current instruction */
 void rec_forget_contents(rec *r);                     /* ... and escaped virtual objects may have changed */

@@ -197,9 +197,8 @@ rec_check(rec *r, kin_check check, kin_vid vid, PyObject *ref, uint32_t num)
     return s;
 }
 
-/* Can facts at the beginning of the current epoch speak about this value? */
-static bool
-is_entry_value(rec *r, kin_vid vid)
+bool
+rec_is_entry_value(rec *r, kin_vid vid)
 {
     const kin_val *v = &r->t->vals.at[vid];
     return v->kind != KIN_VAL_STEP || r->info.at[vid].born_epoch < rec_epoch(r);
@@ -211,7 +210,7 @@ is_asked_by_fact(rec *r, kin_vid vid)
 {
     const kin_val *v = &r->t->vals.at[vid];
     bool by_torch = v->kind == KIN_VAL_STEP && r->t->steps.at[v->step].flags & KIN_STEP_TORCH;
-    return !by_torch && is_entry_value(r, vid);
+    return !by_torch && rec_is_entry_value(r, vid);
 }
 
 static bool
@@ -548,7 +547,7 @@ rec_need_len(rec *r, kin_vid vid, Py_ssize_t n)
 kin_vid
 rec_root(rec *r, kin_vid vid)
 {
-    if (!is_entry_value(r, vid))
+    if (!rec_is_entry_value(r, vid))
         rec_end_epoch(r);
     (void)rec_epoch(r);
     return vid;
