@@ -1,5 +1,5 @@
 /* Arithmetic by dtype. Half precision is computed as float and rounded to what the dtype can hold (value.c). */
-#include "core/codegen/emit.h"
+#include "core/codegen/math_priv.h"
 
 #ifdef KIN_LLVM
 #include <llvm/Config/llvm-config.h>
@@ -14,13 +14,6 @@ static bool
 is_unsigned(unsigned dtype)
 {
     return dtype == KIN_U8 || dtype == KIN_BOOL;
-}
-
-static LLVMValueRef
-one_arg(kin_em *e, const char *name, LLVMValueRef a)
-{
-    LLVMTypeRef t = LLVMTypeOf(a);
-    return kin_em_intrinsic(e, name, &t, 1, &a, 1);
 }
 
 static LLVMValueRef
@@ -126,7 +119,7 @@ divide_floats(kin_em *e, const kin_loop_inst *in, LLVMValueRef a, LLVMValueRef b
         return LLVMBuildSelect(e->b, adjust, LLVMBuildFAdd(e->b, mod, b, ""), mod, "");
     LLVMValueRef div = LLVMBuildFDiv(e->b, LLVMBuildFSub(e->b, a, mod, ""), b, "");
     div = LLVMBuildSelect(e->b, adjust, LLVMBuildFSub(e->b, div, real_like(t, 1), ""), div, "");
-    LLVMValueRef down = one_arg(e, "llvm.floor", div);
+    LLVMValueRef down = apply(e, "llvm.floor", div);
     LLVMValueRef up = LLVMBuildFAdd(e->b, down, real_like(t, 1), "");
     LLVMValueRef far = LLVMBuildFCmp(e->b, LLVMRealOGT, LLVMBuildFSub(e->b, div, down, ""), real_like(t, 0.5), "");
     LLVMValueRef near = LLVMBuildSelect(e->b, far, up, down, ""), plain = LLVMBuildFDiv(e->b, a, b, "");
@@ -193,18 +186,18 @@ emit_unary(kin_em *e, const kin_loop_inst *in, LLVMValueRef a)
     case KIN_IR_NEG: return f ? LLVMBuildFNeg(e->b, a, "") : LLVMBuildNeg(e->b, a, "");
     case KIN_IR_ABS:
         if (f)
-            return one_arg(e, "llvm.fabs", a);
+            return apply(e, "llvm.fabs", a);
         if (is_unsigned(in->dtype))
             return a;
         return LLVMBuildSelect(e->b, LLVMBuildICmp(e->b, LLVMIntSLT, a, LLVMConstNull(t), ""), LLVMBuildNeg(e->b, a, ""), a, "");
     case KIN_IR_SIGN: return sign_of(e, in->dtype, a);
-    case KIN_IR_SQRT: return one_arg(e, "llvm.sqrt", a);
-    case KIN_IR_RSQRT: return LLVMBuildFDiv(e->b, real_like(t, 1), one_arg(e, "llvm.sqrt", a), "");
+    case KIN_IR_SQRT: return apply(e, "llvm.sqrt", a);
+    case KIN_IR_RSQRT: return LLVMBuildFDiv(e->b, real_like(t, 1), apply(e, "llvm.sqrt", a), "");
     case KIN_IR_RECIPROCAL: return LLVMBuildFDiv(e->b, real_like(t, 1), a, "");
-    case KIN_IR_FLOOR: return f ? one_arg(e, "llvm.floor", a) : a;
-    case KIN_IR_CEIL: return f ? one_arg(e, "llvm.ceil", a) : a;
-    case KIN_IR_TRUNC: return f ? one_arg(e, "llvm.trunc", a) : a;
-    case KIN_IR_ROUND: return f ? one_arg(e, "llvm.rint", a) : a;
+    case KIN_IR_FLOOR: return f ? apply(e, "llvm.floor", a) : a;
+    case KIN_IR_CEIL: return f ? apply(e, "llvm.ceil", a) : a;
+    case KIN_IR_TRUNC: return f ? apply(e, "llvm.trunc", a) : a;
+    case KIN_IR_ROUND: return f ? apply(e, "llvm.rint", a) : a;
     case KIN_IR_NOT: return LLVMBuildNot(e->b, a, "");
     default: return kin_em_math(e, in->op, in->dtype, a, NULL);
     }

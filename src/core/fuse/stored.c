@@ -10,13 +10,6 @@ fuse_in_memory(const fuse *f, kin_irn n)
     return f->nodes[n].stored || op == KIN_IR_INPUT || op == KIN_IR_RESULT;
 }
 
-static bool
-has_effect(const fuse *f, kin_irn n)
-{
-    const kin_ir_node *node = fuse_node(f, n);
-    return node->op == KIN_IR_EXTERN && node->nattrs > 1 && kin_ir_attrs(f->ir, n)[1] & KIN_IR_EXTERN_EFFECT;
-}
-
 bool
 fuse_is_into(const fuse *f, kin_irn n)
 {
@@ -34,7 +27,7 @@ find_live(fuse *f)
     for (uint32_t e = 0; e < f->ir->updates.len; e++)
         f->nodes[f->ir->updates.at[e].undo].live = true;
     for (kin_irn n = f->ir->nodes.len; n-- > 1;) {
-        f->nodes[n].live |= has_effect(f, n);
+        f->nodes[n].live |= kin_ir_has_effect(f->ir, n);
         for (unsigned a = 0; f->nodes[n].live && a < fuse_node(f, n)->nargs; a++) {
             f->nodes[kin_ir_arg(f->ir, n, a)].live = true;
             f->nodes[kin_ir_arg(f->ir, n, a)].uses++;

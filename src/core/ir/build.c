@@ -349,6 +349,13 @@ kin_ir_copy(kin_ir *p, const kin_ir *from, kin_irn n, const kin_irn *args)
     return copy;
 }
 
+bool
+kin_ir_same_sizes(const kin_ir *p, kin_irn a, kin_irn b)
+{
+    return kin_ir_at(p, a)->ndim == kin_ir_at(p, b)->ndim &&
+           memcmp(kin_ir_sizes(p, a), kin_ir_sizes(p, b), kin_ir_at(p, a)->ndim * sizeof(int64_t)) == 0;
+}
+
 kin_irn
 kin_ir_copy_mapped(kin_ir *p, const kin_ir *from, kin_irn n, const kin_irn *copies, size_t stride)
 {

@@ -24,12 +24,6 @@ bytes_of(const kin_ir *p, kin_irn n)
     return kin_ir_numel(p, n) * kin_dtype_bytes(kin_ir_at(p, n)->dtype);
 }
 
-static bool
-has_effect(const kin_ir *p, kin_irn n)
-{
-    return kin_ir_at(p, n)->op == KIN_IR_EXTERN && kin_ir_attrs(p, n)[1] & KIN_IR_EXTERN_EFFECT;
-}
-
 /* Depends on no input and on nothing that is not known to be the same in each call. */
 static bool
 is_constant(const kin_ir *p, kin_irn n, const bool *constant)
@@ -49,7 +43,7 @@ kin_ir_find_frozen(const kin_ir *p, const bool *frozen, bool *result)
     for (kin_irn n = 1; n < p->nodes.len; n++) {
         if (constant != NULL)
             constant[n] = is_constant(p, n, constant);
-        bool all = !has_effect(p, n), any = false;
+        bool all = !kin_ir_has_effect(p, n), any = false;
         for (unsigned a = 0; a < kin_ir_at(p, n)->nargs; a++) {
             kin_irn arg = kin_ir_arg(p, n, a);
             all = all && (result[arg] || (constant != NULL && constant[arg]));
@@ -169,7 +163,7 @@ find_halves(const kin_ir *p, node_info *info)
     for (kin_irn n = p->nodes.len - 1; n > 0; n--) {
         const kin_ir_node *node = kin_ir_at(p, n);
         node_info *i = &info[n];
-        i->in_rest = i->in_rest || i->output || has_effect(p, n);
+        i->in_rest = i->in_rest || i->output || kin_ir_has_effect(p, n);
         if (i->in_rest && may_hand_over(p, info, n)) {
             i->handed = i->in_once = true;
             i->in_rest = false;

@@ -141,6 +141,9 @@ static inline const int64_t *kin_ir_sizes(const kin_ir *p, kin_irn n) { return p
 static inline const int64_t *kin_ir_attrs(const kin_ir *p, kin_irn n) { return p->ints.at + p->nodes.at[n].attrs; }
 static inline kin_irn kin_ir_arg(const kin_ir *p, kin_irn n, unsigned i) { return p->args.at[p->nodes.at[n].args + i]; }
 static inline const char *kin_ir_name(const kin_ir *p, kin_irn n) { return p->texts.at ? p->texts.at + p->nodes.at[n].name : ""; }
+/* An extern call that does more than compute its results? */
+static inline bool kin_ir_has_effect(const kin_ir *p, kin_irn n) { return kin_ir_at(p, n)->op == KIN_IR_EXTERN && kin_ir_attrs(p, n)[1] & KIN_IR_EXTERN_EFFECT; }
+bool kin_ir_same_sizes(const kin_ir *p, kin_irn a, kin_irn b);
 int64_t kin_ir_numel(const kin_ir *p, kin_irn n);
 
 const char *kin_dtype_name(kin_dtype dtype);

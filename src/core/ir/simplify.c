@@ -28,7 +28,7 @@ mark_live(const kin_ir *p, bool *live)
         live[p->outputs.at[o].node] = true;
     for (kin_irn i = p->nodes.len; i-- > 1;) {
         const kin_ir_node *n = kin_ir_at(p, i);
-        live[i] |= n->op == KIN_IR_EXTERN && (kin_ir_attrs(p, i)[1] & KIN_IR_EXTERN_EFFECT);
+        live[i] |= kin_ir_has_effect(p, i);
         for (unsigned k = 0; k < n->nargs && live[i]; k++)
             live[kin_ir_arg(p, i, k)] = true;
     }
@@ -166,19 +166,12 @@ merge_slices(kin_ir *p, kin_irn i)
     return kin_ir_slice(p, kin_ir_arg(p, inner, 0), starts, steps, kin_ir_sizes(p, i));
 }
 
-static bool
-same_sizes(const kin_ir *p, kin_irn a, kin_irn b)
-{
-    return kin_ir_at(p, a)->ndim == kin_ir_at(p, b)->ndim
-           && same_ints(p, kin_ir_at(p, a)->ndim, kin_ir_at(p, a)->sizes, kin_ir_at(p, b)->sizes);
-}
-
 /* A view that gives its argument as it is. */
 static bool
 is_identity(const kin_ir *p, kin_irn i)
 {
     const kin_ir_node *n = kin_ir_at(p, i);
-    if (!same_sizes(p, i, kin_ir_arg(p, i, 0)))
+    if (!kin_ir_same_sizes(p, i, kin_ir_arg(p, i, 0)))
         return false;
     for (unsigned d = 0; d < n->ndim; d++) {
         bool one = kin_ir_sizes(p, i)[d] <= 1;
@@ -269,7 +262,7 @@ drop_reduction(kin_ir *p, kin_irn i)
     if (nothing != 0)
         return nothing;
     const kin_ir_node *n = kin_ir_at(p, i);
-    if (n->op == KIN_IR_ARGMAX || n->op == KIN_IR_ARGMIN || !same_sizes(p, i, kin_ir_arg(p, i, 0)))
+    if (n->op == KIN_IR_ARGMAX || n->op == KIN_IR_ARGMIN || !kin_ir_same_sizes(p, i, kin_ir_arg(p, i, 0)))
         return 0;
     return kin_ir_arg(p, i, 0);
 }

@@ -100,6 +100,8 @@ kin_irn low_compare(low_call *c, kin_ir_op op, kin_irn a, double value);
 kin_irn low_copy(low_call *c, kin_irn a);
 /* Result k, cast to its dtype. False when the sizes are others. */
 bool low_done(low_call *c, unsigned k, kin_irn node);
+/* Rounded to the result's dtype: where eager stores a step in half precision. */
+kin_irn low_stored(low_call *c, kin_irn x);
 
 static inline unsigned low_ndim_of(const low_call *c, kin_irn n) { return kin_ir_at(c->ir, n)->ndim; }
 static inline const int64_t *low_sizes_of(const low_call *c, kin_irn n) { return kin_ir_sizes(c->ir, n); }

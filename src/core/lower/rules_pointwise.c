@@ -12,9 +12,8 @@ wide(low_call *c, unsigned at, const char *keyword)
     return low_operand(c, low_arg(c, at, keyword), low_wide(low_dtype(c, 0)));
 }
 
-/* Rounded to the result's dtype: where eager stores a step in half precision. */
-static kin_irn
-stored(low_call *c, kin_irn x)
+kin_irn
+low_stored(low_call *c, kin_irn x)
 {
     return kin_ir_cast(c->ir, kin_ir_cast(c->ir, x, low_dtype(c, 0)), low_dtype_of(c, x));
 }
@@ -208,7 +207,7 @@ rule_div(low_call *c, int row)
     if (*mode == '\0')
         return low_done(c, 0, quotient);
     if (!is_single(c, low_arg(c, 1, "other")))
-        quotient = stored(c, quotient);
+        quotient = low_stored(c, quotient);
     return strcmp(mode, "trunc") == 0
            && low_done(c, 0, kin_dtype_is_float(dtype) ? low_un(c, KIN_IR_TRUNC, quotient) : quotient);
 }
@@ -255,7 +254,7 @@ power_by_number(low_call *c, kin_irn x, double exponent)
     if (exponent == 2)
         return square;
     if (low_dtype(c, 0) == KIN_BF16) /* measured: the square is rounded, which f16 does not do */
-        square = stored(c, square);
+        square = low_stored(c, square);
     if (exponent == 3)
         return low_bi(c, KIN_IR_MUL, square, x);
     if (exponent == 1)
@@ -270,7 +269,7 @@ power_by_number(low_call *c, kin_irn x, double exponent)
         return low_un(c, KIN_IR_RECIPROCAL, x);
     if (exponent == -2)
         return low_un(c, KIN_IR_RECIPROCAL, square);
-    return low_bi(c, KIN_IR_POW, x, stored(c, low_like(c, x, exponent)));
+    return low_bi(c, KIN_IR_POW, x, low_stored(c, low_like(c, x, exponent)));
 }
 
 bool
@@ -515,12 +514,12 @@ rule_logit(low_call *c, int row)
     if (x == 0 || !is_float(c))
         return false;
     if (eps != NULL) {
-        kin_irn least = stored(c, low_like(c, x, low_float_or(c, 1, "eps", 0)));
-        kin_irn most = stored(c, low_bi(c, KIN_IR_SUB, low_like(c, x, 1), least));
+        kin_irn least = low_stored(c, low_like(c, x, low_float_or(c, 1, "eps", 0)));
+        kin_irn most = low_stored(c, low_bi(c, KIN_IR_SUB, low_like(c, x, 1), least));
         x = low_bi(c, KIN_IR_MIN, low_bi(c, KIN_IR_MAX, x, least), most);
     }
-    kin_irn rest = stored(c, low_bi(c, KIN_IR_SUB, low_like(c, x, 1), x));
-    return low_done(c, 0, low_un(c, KIN_IR_LOG, stored(c, low_bi(c, KIN_IR_DIV, x, rest))));
+    kin_irn rest = low_stored(c, low_bi(c, KIN_IR_SUB, low_like(c, x, 1), x));
+    return low_done(c, 0, low_un(c, KIN_IR_LOG, low_stored(c, low_bi(c, KIN_IR_DIV, x, rest))));
 }
 
 /* min(x, 0) - log1p(exp(-|x|)) */

@@ -47,13 +47,6 @@ done(low_call *c, unsigned k, kin_irn x)
     return low_done(c, k, low_reshape_like(c, x, k));
 }
 
-/* Rounded to the result's dtype: where eager stores a step in half precision. */
-static kin_irn
-stored(low_call *c, kin_irn x)
-{
-    return kin_ir_cast(c->ir, kin_ir_cast(c->ir, x, low_dtype(c, 0)), low_dtype_of(c, x));
-}
-
 /* max, min and their places need something to choose from. */
 static bool
 is_empty(const reduced *r)
@@ -172,9 +165,9 @@ rule_logsumexp(low_call *c, int row)
     kin_irn most = reduce(c, KIN_IR_REDUCE_MAX, x, &r);
     kin_irn infinite = low_compare(c, KIN_IR_EQ, low_un(c, KIN_IR_ABS, most), INFINITY);
     most = kin_ir_where(c->ir, infinite, low_like(c, most, 0), most);
-    kin_irn e = stored(c, low_un(c, KIN_IR_EXP, stored(c, low_bi(c, KIN_IR_SUB, x, low_expand_like(c, most, x)))));
-    kin_irn sum = stored(c, reduce(c, KIN_IR_REDUCE_SUM, e, &r));
-    return done(c, 0, low_bi(c, KIN_IR_ADD, stored(c, low_un(c, KIN_IR_LOG, sum)), most));
+    kin_irn e = low_stored(c, low_un(c, KIN_IR_EXP, low_stored(c, low_bi(c, KIN_IR_SUB, x, low_expand_like(c, most, x)))));
+    kin_irn sum = low_stored(c, reduce(c, KIN_IR_REDUCE_SUM, e, &r));
+    return done(c, 0, low_bi(c, KIN_IR_ADD, low_stored(c, low_un(c, KIN_IR_LOG, sum)), most));
 }
 
 static kin_irn
@@ -241,7 +234,7 @@ rule_softmax(low_call *c, int row)
     kin_irn away = low_bi(c, KIN_IR_SUB, x, low_expand_like(c, reduce(c, KIN_IR_REDUCE_MAX, x, &r), x));
     kin_irn e = low_un(c, KIN_IR_EXP, away), sum = reduce(c, KIN_IR_REDUCE_SUM, e, &r);
     if (row == LOG_SOFTMAX && r.dims[0] + 1 == low_ndim_of(c, x)) /* along the last dim eager stores sums and logarithms */
-        return low_done(c, 0, low_bi(c, KIN_IR_SUB, away, low_expand_like(c, stored(c, low_un(c, KIN_IR_LOG, stored(c, sum))), x)));
+        return low_done(c, 0, low_bi(c, KIN_IR_SUB, away, low_expand_like(c, low_stored(c, low_un(c, KIN_IR_LOG, low_stored(c, sum))), x)));
     if (row == LOG_SOFTMAX)
         return low_done(c, 0, low_bi(c, KIN_IR_SUB, away, low_expand_like(c, low_un(c, KIN_IR_LOG, sum), x)));
     kin_irn y = low_bi(c, KIN_IR_DIV, e, low_expand_like(c, sum, x));

@@ -31,12 +31,6 @@ typedef struct {
 } parter;
 
 static bool
-has_effect(const kin_ir *p, kin_irn n)
-{
-    return kin_ir_at(p, n)->op == KIN_IR_EXTERN && kin_ir_attrs(p, n)[1] & KIN_IR_EXTERN_EFFECT;
-}
-
-static bool
 is_input(const parter *x, kin_irn n)
 {
     return kin_ir_at(x->p, n)->op == KIN_IR_INPUT;
@@ -90,7 +84,7 @@ check_halves(const parter *x)
             return KIN_BREAK;
         }
     for (kin_irn n = 1; n < x->p->nodes.len; n++)
-        if (has_effect(x->p, n) && (x->info[n].back || kin_ir_attrs(x->p, n)[0] >= x->o->first_backward)) {
+        if (kin_ir_has_effect(x->p, n) && (x->info[n].back || kin_ir_attrs(x->p, n)[0] >= x->o->first_backward)) {
             kin_text_addf(x->why, "%s among its gradients", kin_ir_name(x->p, n));
             return KIN_BREAK;
         }
@@ -226,7 +220,7 @@ find_halves(parter *x)
     }
     for (kin_irn n = p->nodes.len - 1; n > 0; n--) {
         node_info *i = &x->info[n];
-        i->in_forward = i->in_forward || (i->kept && !is_plain_input(x, n)) || has_effect(p, n);
+        i->in_forward = i->in_forward || (i->kept && !is_plain_input(x, n)) || kin_ir_has_effect(p, n);
         bool goes_on = i->in_backward && !i->kept;
         for (unsigned a = 0; a < kin_ir_at(p, n)->nargs; a++) {
             x->info[kin_ir_arg(p, n, a)].in_forward |= i->in_forward;

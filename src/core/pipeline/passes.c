@@ -70,7 +70,7 @@ static bool
 acts(const kin_ir *ir)
 {
     for (kin_irn n = 1; n < ir->nodes.len; n++)
-        if (ir->nodes.at[n].op == KIN_IR_EXTERN && kin_ir_attrs(ir, n)[1] & KIN_IR_EXTERN_EFFECT)
+        if (kin_ir_has_effect(ir, n))
             return true;
     return false;
 }

@@ -149,13 +149,6 @@ per_channel(const rewriting *r, kin_irn n, int64_t channels)
     return node->ndim > behind && sizes[node->ndim - 1 - behind] == channels && kin_ir_numel(p, a) == channels ? a : 0;
 }
 
-static bool
-same_sizes(const kin_ir *p, kin_irn a, kin_irn b)
-{
-    return kin_ir_at(p, a)->ndim == kin_ir_at(p, b)->ndim &&
-           memcmp(kin_ir_sizes(p, a), kin_ir_sizes(p, b), kin_ir_at(p, a)->ndim * sizeof(int64_t)) == 0;
-}
-
 /* What else the node takes beside `n`, when `n` is an argument that the operation allows there; 0 = not. */
 static kin_irn
 other_operand(const kin_ir *p, kin_irn node, kin_irn n)
@@ -200,7 +193,7 @@ extend(rewriting *r, conv_plan *plan)
     } else if (!plan->conv.has_add && per_channel(r, other, kin_ir_sizes(p, plan->result)[1]) != 0) {
         if (kin_vec_push(&plan->affine, next) != KIN_OK)
             return false;
-    } else if (op == KIN_IR_ADD && !plan->product && !plan->conv.transposed && !plan->conv.has_add && !r->frozen[other] && same_sizes(p, other, next) &&
+    } else if (op == KIN_IR_ADD && !plan->product && !plan->conv.transposed && !plan->conv.has_add && !r->frozen[other] && kin_ir_same_sizes(p, other, next) &&
                kin_ir_at(p, other)->op != KIN_IR_EXPAND) {
         plan->conv.has_add = true;
         plan->added = other;

@@ -23,13 +23,6 @@ mark_call(const rewriting *r, const conv_plans *plans, kin_irn call, bool *last)
     return back || forward;
 }
 
-static bool
-same_sizes(const kin_ir *p, kin_irn a, kin_irn b)
-{
-    return kin_ir_at(p, a)->ndim == kin_ir_at(p, b)->ndim &&
-           memcmp(kin_ir_sizes(p, a), kin_ir_sizes(p, b), kin_ir_at(p, a)->ndim * sizeof(int64_t)) == 0;
-}
-
 /* From arguments to what is made of them element by element, and back. */
 static void
 spread(const kin_ir *p, kin_irn n, bool *last)
@@ -39,7 +32,7 @@ spread(const kin_ir *p, kin_irn n, bool *last)
         return;
     for (unsigned a = 0; a < kin_ir_at(p, n)->nargs; a++) {
         kin_irn arg = kin_ir_arg(p, n, a);
-        if (same_sizes(p, arg, n) && kin_ir_at(p, arg)->op != KIN_IR_EXPAND)
+        if (kin_ir_same_sizes(p, arg, n) && kin_ir_at(p, arg)->op != KIN_IR_EXPAND)
             last[arg] = last[n] = last[arg] || last[n];
     }
 }
