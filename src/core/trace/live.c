@@ -203,9 +203,12 @@ walk_step(live *l, uint32_t i)
             l->now[s->out / 64] &= ~(UINT64_C(1) << (s->out % 64));
         return;
     }
-    define(l, i, s->out);
+    bool unused = s->out != 0 && !test(l->now, s->out);
+    l->now[s->out / 64] &= ~(UINT64_C(1) << (s->out % 64));
     for (uint32_t a = 0; a < s->nargs; a++)
         use(l, i, l->t->vids.at[s->args + a]);
+    if (unused) /* after what it may hold, which it then holds alone */
+        note(l, i, s->out);
     if (s->kind == KIN_STEP_EPOCH)
         use_epoch(l, i, s->num);
     use_snapshot(l, i, s->snap);

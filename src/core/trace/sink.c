@@ -4,7 +4,8 @@
  * that only stores its operands (a new tuple, list.append) can always be sunk. A step that *reads* an object
  * (tuple(list), list.extend(other)) can be sunk only if every object it reads is sunk as well (then the exit repeats
  * its history in order) or can never change. Operators flagged PURE only take exact builtin immutables.
- * Objects that guards of later epochs read are never sunk.
+ * Objects that guards of later epochs read are never sunk, nor are those that hold objects whose death runs Python code: what a list
+ * holds dies from its end, and not as the slots of its items are released.
  */
 #include "core/trace/effects.h"
 #include "core/trace/trace_priv.h"
@@ -37,7 +38,7 @@ keep(sink *k, uint32_t i)
 static bool
 could_sink(const kin_step *s)
 {
-    const unsigned forced = KIN_STEP_TORCH | KIN_STEP_OPAQUE | KIN_STEP_EFFECT | KIN_STEP_BREAK | KIN_STEP_RAISES;
+    const unsigned forced = KIN_STEP_TORCH | KIN_STEP_OPAQUE | KIN_STEP_EFFECT | KIN_STEP_BREAK | KIN_STEP_RAISES | KIN_STEP_MORTAL;
     if (s->flags & forced)
         return false;
     return (s->flags & KIN_STEP_PURE) != 0 || ((s->flags & KIN_STEP_MUTATES) != 0 && s->nargs > 0);

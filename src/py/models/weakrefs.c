@@ -33,6 +33,8 @@ bool
 rec_new_weakref(rec *r, const rec_args *a)
 {
     PyObject *obj = a->npos > 0 ? O(r, a->args[0]) : NULL;
+    if (a->npos == 2 && O(r, a->args[1]) != Py_None) /* the callback runs when the object dies */
+        r->info.at[a->args[0]].mortal = true;
     if (obj == NULL || a->nkw || a->npos > 2 || (a->npos == 2 && (O(r, a->args[1]) != Py_None || rec_need_const(r, a->args[1]) == 0)) ||
         Py_TYPE(obj)->tp_weaklistoffset == 0 || r->region != NULL)
         return false;

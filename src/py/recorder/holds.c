@@ -1,5 +1,6 @@
 /* Which values are tensors, or are known to contain some: containers, closures, suspended generators. Which of them run Python code when they die. */
 #include "py/compat/generator.h"
+#include "py/compat/heap.h"
 #include "py/recorder/rec.h"
 
 /* An object that was put into a container may have been removed and deallocated, so only what the recording noted about it is used. */
@@ -173,6 +174,44 @@ rec_generator_has_tensor(rec *r, kin_vid gen)
     return VIRTUAL(r, gen) != NULL ? ours_has_tensor(r, gen) : frame_has_tensor(O(r, gen));
 }
 
+/* An object that dies may be the last to hold others, which may be the last to hold others. */
+enum { MOST_DEATHS = 64 };
+
+static bool
+has_callback(PyObject *obj)
+{
+    PyObject **list = Py_TYPE(obj)->tp_weaklistoffset != 0 ? PyObject_GET_WEAKREFS_LISTPTR(obj) : NULL;
+    for (PyWeakReference *w = list != NULL ? (PyWeakReference *)*list : NULL; w != NULL; w = w->wr_next)
+        if (w->wr_callback != NULL)
+            return true;
+    return false;
+}
+
+static bool
+runs_code(PyObject *obj, int *left)
+{
+    if (obj == NULL || --*left < 0 || kin_is_exact_immutable(obj) || PyType_Check(obj) || PyModule_Check(obj))
+        return false;
+    if (Py_TYPE(obj)->tp_finalize != NULL || Py_TYPE(obj)->tp_del != NULL || has_callback(obj))
+        return true;
+    bool tuple = PyTuple_CheckExact(obj), list = PyList_CheckExact(obj);
+    for (Py_ssize_t i = 0, n = tuple || list ? Py_SIZE(obj) : 0; i < n; i++)
+        if (runs_code(tuple ? PyTuple_GET_ITEM(obj, i) : PyList_GET_ITEM(obj, i), left))
+            return true;
+    PyObject *dict = PyDict_CheckExact(obj) ? obj : kin_heap_instance_dict(obj), *key, *value;
+    for (Py_ssize_t pos = 0; dict != NULL && PyDict_CheckExact(dict) && PyDict_Next(dict, &pos, &key, &value);)
+        if (runs_code(value, left))
+            return true;
+    return false;
+}
+
+bool
+rec_death_runs_code(PyObject *obj)
+{
+    int left = MOST_DEATHS;
+    return runs_code(obj, &left);
+}
+
 static bool
 is_mortal(rec *r, kin_vid vid, int depth)
 {
@@ -182,7 +221,7 @@ is_mortal(rec *r, kin_vid vid, int depth)
         if (is_mortal(r, f->items[i], depth + 1))
             return true;
     PyObject *obj = vid != 0 && f == NULL ? O(r, vid) : NULL;
-    return obj != NULL && !kin_is_exact_immutable(obj) && (Py_TYPE(obj)->tp_finalize != NULL || Py_TYPE(obj)->tp_del != NULL);
+    return obj != NULL && rec_death_runs_code(obj);
 }
 
 bool

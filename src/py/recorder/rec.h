@@ -78,6 +78,7 @@ typedef struct {
     bool held, graph;     /* graph: result of a torch call */
     bool varies;          /* an address, a time, a random number, or computed from one: differs from call to call */
     bool made;            /* by the recording: another object in each call */
+    bool mortal;          /* Python code runs when it dies: its own finaliser, or that of something it holds */
     bool drifts;          /* computed from a number that differed in every call so far */
     rec_data data;        /* does it depend on tensor data? */
     int data_row;         /* ... the row of breaks.def for the call that read the data */
@@ -417,6 +418,7 @@ rec_frame *rec_push_frame(rec *r, struct _PyInterpreterFrame *f, PyCodeObject *c
 bool rec_any_tensor(rec *r, const kin_vid *args, uint32_t n);
 /* Of one value, and what it is known to hold, so many levels down. */
 bool rec_holds_tensor(rec *r, kin_vid vid, int depth);
+bool rec_death_runs_code(PyObject *obj); /* its own death, or that of what it holds */
 bool rec_is_mortal(rec *r, kin_vid vid); /* does Python code run when it dies? It is alive, and so is what it holds */
 /* ... by what the recording noted of it alone: its contents may be dead. */
 bool rec_generator_has_tensor(rec *r, kin_vid gen); /* at hand in its frame */

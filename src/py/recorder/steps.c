@@ -70,6 +70,21 @@ lets_escape(rec *r, kin_step_kind kind, const kin_vid *args)
     return !((known ? rec_callable_effects(O(r, args[0])) : kin_kind_effects(kind)) & KIN_LETS_GO);
 }
 
+/* What holds a mortal object is mortal as well, and the steps that make and fill it run in sequence. */
+static void
+note_mortal(rec *r, kin_step *s)
+{
+    const kin_vid *args = r->t->vids.at + s->args;
+    bool holds = (s->flags & (KIN_STEP_PURE | KIN_STEP_MUTATES)) && !kin_step_does(s, KIN_GIVES_ATOM), mortal = false;
+    for (uint32_t i = 0; holds && i < s->nargs; i++)
+        mortal = mortal || r->info.at[args[i]].mortal;
+    if (!mortal)
+        return;
+    s->flags |= KIN_STEP_MORTAL;
+    if (s->flags & KIN_STEP_MUTATES)
+        r->info.at[args[0]].mortal = true;
+}
+
 uint32_t
 rec_step(rec *r, kin_step_kind kind, unsigned flags, const kin_vid *args, uint32_t n)
 {
@@ -97,6 +112,7 @@ rec_step(rec *r, kin_step_kind kind, unsigned flags, const kin_vid *args, uint32
     }
     if (r->region != NULL && flags & KIN_STEP_EFFECT)
         rec_region_acts(r);
+    note_mortal(r, &r->t->steps.at[r->t->steps.len - 1]);
     uint32_t escaped = r->escaped;
     if (!(flags & (KIN_STEP_PURE | KIN_STEP_MUTATES)) && kind != KIN_STEP_CHECK && !r->keep_inside)
         for (uint32_t i = 0; i < n; i++)
@@ -122,6 +138,7 @@ rec_step_out(rec *r, kin_step_kind kind, unsigned flags, const kin_vid *args, ui
         r->info.at[out].varies = r->info.at[out].varies || (args[i] != 0 && r->info.at[args[i]].varies);
         r->info.at[out].drifts = r->info.at[out].drifts || (kind == KIN_STEP_BINARY && args[i] != 0 && rec_drifts(r, args[i]));
     }
+    r->info.at[out].mortal = (r->t->steps.at[s].flags & KIN_STEP_MORTAL) != 0;
     rec_note_sized(r, &r->t->steps.at[s]);
     rec_note_data(r, s);
     rec_note_unbacked(r, &r->t->steps.at[s]);

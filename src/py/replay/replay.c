@@ -525,6 +525,7 @@ run_return(kin_run *r, uint32_t step, PyObject **value)
         if (r->jumped)
             note_use(r->v, r->side_step);
         *value = Py_NewRef(result);
+        kin_run_free(r, s); /* in the order in which frames let go of their variables */
         return KIN_LEFT;
     }
     *value = leave_raising(r, step, NULL);
@@ -780,11 +781,8 @@ kin_replay_run(kin_entry *v, PyObject **slots, kin_exit_hook hook, void *hook_ar
         end_failed(&r);
     if (value == NULL)
         PyErr_Fetch(&type, &error, &tb);
-    if (r.has_exc) {
-        PyObject *ours = r.ts->exc_info->exc_value;
-        r.ts->exc_info->exc_value = r.entry_exc;
-        Py_XDECREF(ours);
-    }
+    if (r.has_exc)
+        Py_XSETREF(r.ts->exc_info->exc_value, r.entry_exc);
     free(r.looked);
     Py_XDECREF(r.drawn);
     kin_marker_give(r.marker);
