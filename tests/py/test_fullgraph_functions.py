@@ -12,6 +12,7 @@ import kintsugi
 
 class Held:
     def __init__(self):
+        self.pair = Pair(1, 2.5)
         self.count, self.value, self.table, self.queue = 0, None, {"a": 1}, collections.deque(maxlen=4)
 
     @property
@@ -99,6 +100,13 @@ def makes_named_tuples(held, x):
     return Pair(*map(lambda t: t + 1, [x, x * 2])), Pair(*(t * 2 for t in (x, x)))
 
 
+def slices_named_tuples(held, x):
+    pair = Pair(x, x + 1)
+    rest, whole, none = pair[1:], pair[:], pair[2:]
+    first, = torch.max(x.view(1, 3), 1)[:1]
+    return rest[0] * whole[0] + first, rest, type(whole).__name__, whole is pair, none, held.pair[::-1], type(held.pair[:1]).__name__
+
+
 def makes_objects(held, x):
     return Made(*map(lambda t: t * 2, [x])).value
 
@@ -132,7 +140,7 @@ def makes_dicts_of_pairs(held, x):
 
 
 PROGRAMS = [appends_to_an_older_list, stores_attributes, stores_by_a_method, stores_items, stores_a_global, stores_in_what_is_made_here, extends_an_older_deque,
-            makes_named_tuples, makes_objects, gets_a_property, assigns_a_slice, cond_and_a_nonlocal, makes_dicts_of_pairs]
+            makes_named_tuples, slices_named_tuples, makes_objects, gets_a_property, assigns_a_slice, cond_and_a_nonlocal, makes_dicts_of_pairs]
 
 
 def run(fn):

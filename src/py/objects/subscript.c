@@ -68,14 +68,15 @@ slice_size(rec *r, const kin_vid *items, Py_ssize_t start, Py_ssize_t step, Py_s
     return rec_build_size(r, part, (uint32_t)(len < 64 ? len : 64));
 }
 
-/* A slice with constant bounds of a known list or tuple. */
+/* A slice with constant bounds of a known list or tuple. That of a named tuple is a new plain one. */
 static bool
 slice_known(rec *r, kin_vid container, kin_vid key)
 {
     PyObject *k = O(r, key), *obj = O(r, container);
     PyTypeObject *tp = Py_TYPE(obj);
     bool size = kin_is_size_type(tp) && VIRTUAL(r, container) != NULL;
-    if (!PySlice_Check(k) || !rec_is_const(r, key) || (tp != &PyTuple_Type && tp != &PyList_Type && !size))
+    bool named = PyTuple_Check(obj) && tp != &PyTuple_Type && !kin_is_size_type(tp) && rec_reads_as_tuple(tp);
+    if (!PySlice_Check(k) || !rec_is_const(r, key) || (tp != &PyTuple_Type && tp != &PyList_Type && !size && !named))
         return false;
     kin_vid *items = NULL;
     uint32_t n;
@@ -101,11 +102,13 @@ slice_known(rec *r, kin_vid container, kin_vid key)
     }
     for (Py_ssize_t i = 0; i < len; i++)
         part[i] = items[start + i * step];
+    if (named && VIRTUAL(r, container) == NULL)
+        rec_need_version(r, container);
     kin_vid out = tp == &PyTuple_Type ? rec_step_out(r, KIN_STEP_SUBSCR, KIN_STEP_PURE, args, 2)
-                                      : rec_step_out(r, KIN_STEP_BUILD_LIST, KIN_STEP_PURE, part, (uint32_t)len);
-    rec_make_virtual(r, out, tp == &PyTuple_Type ? VIRTUAL_TUPLE : VIRTUAL_LIST, part, (uint32_t)len, true);
+                                      : rec_step_out(r, named ? KIN_STEP_BUILD_TUPLE : KIN_STEP_BUILD_LIST, KIN_STEP_PURE, part, (uint32_t)len);
+    rec_make_virtual(r, out, tp == &PyList_Type ? VIRTUAL_LIST : VIRTUAL_TUPLE, part, (uint32_t)len, true);
     free(part);
-    r->info.at[out].type = tp;
+    r->info.at[out].type = named ? &PyTuple_Type : tp;
     free(items);
     rec_drop(r, 2);
     rec_await_result(r, out, r->t->vals.at[out].step);
