@@ -221,6 +221,39 @@ def test_no_graph_ends_where_a_metaclass_answers():
     assert kintsugi.explain(function)(torch.ones(2)).graph_break_count == 0
 
 
+AMONG_OTHERS = {
+    "before": lambda v: isinstance(v, (OWN["Shapes"], int, list)), "after": lambda v: isinstance(v, (int, (str, OWN["Shapes"]))),
+    "union": lambda v: isinstance(v, str | OWN["Shapes"]), "twice": lambda v: isinstance(v, (OWN["Shapes"], OWN["Listing"])),
+    "counted": lambda v: isinstance(v, (int, Odd, str)),
+}
+
+
+@pytest.mark.parametrize("name", AMONG_OTHERS)
+def test_a_metaclass_that_answers_among_other_classes(name):
+    def function(x, v):
+        return x * (1 + AMONG_OTHERS[name](v)), Counting.asked
+
+    x = torch.ones(2)
+    objects = [x, torch.ones(2, 2), 3, "text", OWN["Shapes"](), Odd(), [x], x, 3, None, torch.ones(2, 2), "text"]
+    for start in range(len(objects)):
+        Counting.asked = 0
+        expected = [str(function(x, v)) for v in objects[start:] * 2]
+        Counting.asked = 0
+        compiled = kintsugi.compile(function)
+        assert [str(compiled(x, v)) for v in objects[start:] * 2] == expected
+
+
+@pytest.mark.parametrize("name", ["before", "after", "union", "counted"])
+def test_no_graph_ends_where_a_metaclass_answers_among_other_classes(name):
+    def function(x):
+        return x.sin() * (1 + AMONG_OTHERS[name](x))
+    compiled = kintsugi.compile(function, backend="eager", fullgraph=True)
+    Counting.asked = 0
+    got = [compiled(torch.ones(2)) for _ in range(3)]
+    Counting.asked = 0
+    assert all(torch.equal(a, function(torch.ones(2))) for a in got)
+
+
 class Holding:
     def __contains__(self, item):
         return item.sum() > 0

@@ -122,17 +122,20 @@ members_of_union(rec *r, kin_vid vid, kin_vid *members, uint32_t most)
     return n;
 }
 
-/* Collects classes from a class, a tuple of them or a union, in their order; false when one has a check of its own. */
+/* Collects classes from a class, a tuple of them or a union, in their order. False when one has a check of its own; where `own` is given, when two have. */
 static bool
-collect_classes(rec *r, kin_vid vid, PyObject *method, PyObject **list, int *n)
+collect_classes(rec *r, kin_vid vid, PyObject *method, PyObject **list, int *n, PyObject **own)
 {
     enum { MOST = 32 };
     PyObject *obj = O(r, vid);
     rec_virtual *f = VIRTUAL(r, vid);
     kin_vid *items = NULL, members[MOST];
     if (obj != NULL && PyType_Check(obj)) {
-        if (*n >= MOST || check_kind_of((PyTypeObject *)obj, method) == CHECK_OWN || rec_need_const(r, vid) == 0)
+        bool asked = check_kind_of((PyTypeObject *)obj, method) == CHECK_OWN;
+        if (*n >= MOST || (asked && (own == NULL || *own != NULL)) || rec_need_const(r, vid) == 0)
             return false;
+        if (asked)
+            *own = obj;
         list[(*n)++] = obj;
         return true;
     }
@@ -141,7 +144,7 @@ collect_classes(rec *r, kin_vid vid, PyObject *method, PyObject **list, int *n)
     if (!ok && ((obj != NULL && PyTuple_CheckExact(obj)) || f != NULL))
         ok = rec_items_of(r, vid, &items, &count);
     for (uint32_t i = 0; ok && i < count; i++)
-        ok = collect_classes(r, items != NULL ? items[i] : members[i], method, list, n);
+        ok = collect_classes(r, items != NULL ? items[i] : members[i], method, list, n, own);
     free(items);
     return ok;
 }
@@ -207,46 +210,72 @@ are_answered_by_c(PyObject *const *classes, int n)
     return c;
 }
 
-/* One class whose metaclass answers in Python: its method is inlined. */
+/* A class whose metaclass answers in Python: its method is inlined. */
 static bool
-asks_metaclass(rec *r, const rec_args *a)
+asks_metaclass(rec *r, const rec_args *a, PyTypeObject *cls)
 {
-    PyTypeObject *cls = (PyTypeObject *)O(r, a->args[1]); /* NULL: a union that is not made */
     PyObject *name = REC_STR("__instancecheck__");
-    if (cls == NULL || !PyType_Check(cls) || Py_IS_TYPE(O(r, a->args[0]), cls) || check_kind_of(cls, name) != CHECK_OWN)
-        return false;
     PyTypeObject *meta = Py_TYPE(cls);
     PyObject *method = _PyType_Lookup(meta, name);
-    if (!PyFunction_Check(method) || !rec_can_inline(r, method) || rec_need_const(r, a->args[1]) == 0)
+    if (!PyFunction_Check(method) || !rec_can_inline(r, method))
         return false;
     rec_need_attrs(r, a->args[0]); /* an object of this very class is not asked about */
     rec_need_metaclass(r, cls);
     rec_lookup(r, meta, name);
-    kin_vid args[2] = {a->args[1], a->args[0]};
+    kin_vid args[2] = {rec_const(r, (PyObject *)cls), a->args[0]};
     return rec_inline(r, &(rec_args){.callee = rec_found(r, meta, name, method), .args = args, .npos = 2, .ndrop = a->ndrop}, NULL, 0, KIN_RESUME_TRUTH, 0);
+}
+
+/* The only class that is asked about, where its metaclass answers; NULL: another question (or a union that is not made). */
+static PyTypeObject *
+only_own_class(rec *r, const rec_args *a)
+{
+    PyObject *cls = O(r, a->args[1]);
+    bool own = cls != NULL && PyType_Check(cls) && !Py_IS_TYPE(O(r, a->args[0]), (PyTypeObject *)cls) &&
+               check_kind_of((PyTypeObject *)cls, REC_STR("__instancecheck__")) == CHECK_OWN;
+    return own && rec_need_const(r, a->args[1]) != 0 ? (PyTypeObject *)cls : NULL;
+}
+
+/* Is the object one of the classes, of which `own` is answered for by its metaclass? -1: not known without asking again; -2: that decides. */
+static int
+is_one_of(rec *r, kin_vid vid, PyObject *const *classes, int n, const PyObject *own)
+{
+    bool asks = false;
+    for (int i = 0; i < n; i++) {
+        if (classes[i] == own && !Py_IS_TYPE(O(r, vid), (PyTypeObject *)own)) {
+            asks = true;
+            continue;
+        }
+        int answer = is_instance(r, vid, (PyTypeObject *)classes[i]);
+        if (answer != 0)
+            return asks ? -1 : answer;
+    }
+    return asks ? -2 : 0;
 }
 
 static bool
 model_isinstance(rec *r, const rec_args *a)
 {
     PyObject *classes[32];
-    int n = 0, answer = 0;
+    int n = 0, answer;
     if (a->npos != 2 || a->nkw)
         return false;
-    if (asks_metaclass(r, a))
+    PyTypeObject *only = only_own_class(r, a);
+    if (only != NULL && asks_metaclass(r, a, only))
         return true;
-    PyObject *obj = O(r, a->args[0]);
+    PyObject *obj = O(r, a->args[0]), *own = NULL;
     PyObject *cls = _PyType_Lookup(Py_TYPE(obj), REC_STR("__class__"));
     PyObject *asked = _PyType_Lookup(Py_TYPE(obj), REC_STR("__getattribute__")); /* in Python it may give any __class__ */
     if (cls == NULL || Py_TYPE(cls) != &PyGetSetDescr_Type || asked == NULL || PyFunction_Check(asked) ||
-        !collect_classes(r, a->args[1], REC_STR("__instancecheck__"), classes, &n))
+        !collect_classes(r, a->args[1], REC_STR("__instancecheck__"), classes, &n, &own))
         return false;
     PyTypeObject *tp = rec_need_attrs(r, a->args[0]);
     rec_lookup(r, tp, REC_STR("__class__"));
     rec_lookup(r, tp, REC_STR("__getattribute__"));
     rec_bases_of(r, tp);
-    for (int i = 0; i < n && answer == 0; i++)
-        answer = is_instance(r, a->args[0], (PyTypeObject *)classes[i]);
+    answer = is_one_of(r, a->args[0], classes, n, own);
+    if (answer == -2)
+        return asks_metaclass(r, a, (PyTypeObject *)own);
     if (answer < 0) {
         PyErr_Clear();
         if (!are_answered_by_c(classes, n))
@@ -264,7 +293,7 @@ model_issubclass(rec *r, const rec_args *a)
     PyObject *classes[32];
     int n = 0, answer = 0;
     if (a->npos != 2 || a->nkw || !PyType_Check(O(r, a->args[0])) || rec_need_const(r, a->args[0]) == 0 ||
-        !collect_classes(r, a->args[1], REC_STR("__subclasscheck__"), classes, &n))
+        !collect_classes(r, a->args[1], REC_STR("__subclasscheck__"), classes, &n, NULL))
         return false;
     rec_class_version(r, (PyTypeObject *)O(r, a->args[0]));
     rec_abc_fact(r);
