@@ -137,7 +137,34 @@ def run(call):
     return str(result), list(LOG)
 
 
-PROGRAMS = [a_list, variables, half_a_map, grown_while_mapped, left_loop, half_a_zip, other_iterators, of_objects, of_dicts, of_calls, unused, with_finalizers]
+def of_attributes(x):
+    pair = Pair(Mortal(1), iter([Mortal(2), Mortal(3)]))
+    x = x + 1
+    pair = None
+    LOG.append("after")
+    return x * 2, pair
+
+
+def run_in_turns(call):
+    out = []
+    for flag in [True, True, False, False, True, False, False]:
+        LOG.clear()
+        result = call(torch.ones(2), flag)
+        LOG.append("returned")
+        out.append((str(result), list(LOG)))
+    return out
+
+
+def behind_a_branch(x, flag):
+    kept = (three(), Pair(Mortal(4), (Mortal(5),)), iter([[Mortal(6)], [Mortal(7), Mortal(8)]]))   # noqa: F841
+    if flag:
+        x = x - 1
+        LOG.append("taken")
+    return x
+
+
+PROGRAMS = [a_list, variables, half_a_map, grown_while_mapped, left_loop, half_a_zip, other_iterators, of_objects, of_dicts, of_calls, unused, with_finalizers,
+            of_attributes]
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
@@ -147,3 +174,8 @@ def test_contents_die_in_order(program, options):
     compiled = kintsugi.compile(program, **options)
     for _ in range(5):
         assert run(compiled) == expected
+
+
+@pytest.mark.parametrize("options", [{}, {"backend": "eager"}])
+def test_what_was_made_before_a_branch_dies_in_order(options):
+    assert run_in_turns(kintsugi.compile(behind_a_branch, **options)) == run_in_turns(behind_a_branch)

@@ -205,13 +205,21 @@ walk_step(live *l, uint32_t i)
     }
     bool unused = s->out != 0 && !test(l->now, s->out);
     l->now[s->out / 64] &= ~(UINT64_C(1) << (s->out % 64));
-    for (uint32_t a = 0; a < s->nargs; a++)
+    kin_vid filled = s->flags & KIN_STEP_MUTATES && s->nargs > 0 ? l->t->vids.at[s->args] : 0;
+    for (uint32_t a = filled != 0; a < s->nargs; a++)
         use(l, i, l->t->vids.at[s->args + a]);
     if (unused) /* after what it may hold, which it then holds alone */
         note(l, i, s->out);
     if (s->kind == KIN_STEP_EPOCH)
         use_epoch(l, i, s->num);
+    bool last = filled != 0 && !test(l->now, filled);
+    if (last) /* as well, although frames that have ended when it dies may have it in their snapshots */
+        l->now[filled / 64] |= UINT64_C(1) << (filled % 64);
     use_snapshot(l, i, s->snap);
+    if (last) {
+        l->now[filled / 64] &= ~(UINT64_C(1) << (filled % 64));
+        use(l, i, filled);
+    }
 }
 
 /* Is the value made after the check, where it passes? The side trace seems to need such a value if it needs an object that the steps after a

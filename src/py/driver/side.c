@@ -92,6 +92,7 @@ begin_side_trace(side_run *b, uint32_t step)
 {
     rec *r = b->r;
     uint32_t snap = kin_exit_snap(b->exit);
+    r->first_step = r->t->steps.len;
     b->nframes = chain_length(r->t, snap);
     b->frames = calloc(b->nframes, sizeof *b->frames);
     if (b->frames == NULL || !adopt_values(r))
@@ -111,7 +112,6 @@ begin_side_trace(side_run *b, uint32_t step)
             return false;
     }
     r->epoch_ended = true;
-    r->first_step = r->t->steps.len;
     return true;
 }
 

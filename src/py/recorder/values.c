@@ -82,7 +82,7 @@ rec_set_obj(rec *r, kin_vid vid, PyObject *obj)
         note_tensor(r, vid, obj);
     note_example(r, vid, obj);
     const kin_val *val = &r->t->vals.at[vid];
-    if (val->kind == KIN_VAL_STEP && !i->graph && !(r->t->steps.at[val->step].flags & KIN_STEP_PURE))
+    if (val->kind == KIN_VAL_STEP && !i->graph && (val->step < r->first_step || !(r->t->steps.at[val->step].flags & KIN_STEP_PURE)))
         i->mortal = i->mortal || rec_death_runs_code(obj);
 }
 
