@@ -1,5 +1,6 @@
 """tools/test_matrix.py: a part that is about kernels is wrong where none are made, and a row says nothing of another commit's code."""
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -18,7 +19,7 @@ class Doctor(matrix.Pair):
 
     def __init__(self, trial):
         self.python, self.root, self.torch, self.trial = sys.executable, None, None, trial
-        self.facts = {"python": "3.14.0", "tag": "cpython-314", "torch": "2.14.1"}
+        self.facts = {"python": "3.14.0", "tag": "cpython-314", "torch": "2.14.1", "machine": os.uname().machine}
 
     def run(self, command, timeout, **environ):
         said = self.trial if "doctor" in command else "7 passed in 1.0s"
@@ -39,7 +40,7 @@ def test_rows_of_another_commit_are_dropped(tmp_path, monkeypatch):
     monkeypatch.setattr(matrix, "RESULTS", tmp_path / "versions.json")
     pair = Doctor("7 of 8 calls replayed, 5 with kernels")
     old = {"right": 1, "wrong": 0, "names": [], "share": 64, "ended": True, "seconds": 1}
-    args = types.SimpleNamespace(no_build=True, share=64, programs=None, only=["rules"], limit=60)
+    args = types.SimpleNamespace(no_build=True, no_page=False, share=64, corpus=64, programs=None, only=["rules"], limit=60)
     matrix.save(pair.name(), {**pair.facts, "debian": False, "parts": {"oracle": old}, "commit": "another"})
     matrix.run_pair(pair, args)
     row = json.loads(matrix.RESULTS.read_text())[pair.name()]
