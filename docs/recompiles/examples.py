@@ -51,15 +51,16 @@ class Size:
 
 
 class SizeOne:
-    """A size of 1 among larger ones. Size 1 broadcasts where larger sizes do not, so a dynamic dim does not cover it."""
+    """A size of 1 in the first call. Size 1 broadcasts where larger sizes do not, so a recording made with it serves no larger size; one made with a larger size serves 1, too."""
 
-    told, remedy = "size", "pad batches of one to two rows, or run them outside of the compiled function"
+    told, remedy = "size", "make the first call with two rows or more"
 
     def fn(x, y):
         return (x + y).reshape(x.shape[0] * 4)  # <- matters
 
-    calls = [(torch.ones(n, 4), torch.ones(4)) for n in (3, 5, 1)]
-    better_calls = [(torch.ones(n, 4), torch.ones(4)) for n in (3, 3, 3)]
+    calls = [(torch.ones(n, 4), torch.ones(4)) for n in (1, 3, 5, 1)]
+    options = {"dynamic": True}
+    better_calls = [(torch.ones(n, 4), torch.ones(4)) for n in (3, 1, 5, 1)]
 
 
 class Dtype:

@@ -45,8 +45,8 @@ def rows(n):
     return (torch.randn(n, 2),)
 
 
-# 5 fixed, then free, then 1 and 0, which stay special.
-FEW = 4
+# 5 fixed, then free: what later serves 1 and 0, too.
+FEW = 2
 
 
 def test_a_size_flows_into_views():
@@ -64,7 +64,7 @@ def test_sizes_of_intermediate_tensors():
         return z.view(*y.shape[:-1], -1) + torch.arange(t)[None, :, None], z.shape[0], len(y), y.shape
 
     check(fn, lambda n: (torch.randn(2, n),), recordings=FEW)
-    check(fn, lambda n: (torch.randn(2, n),), recordings=3, dynamic=True)
+    check(fn, lambda n: (torch.randn(2, n),), recordings=1, dynamic=True)
     check(fn, lambda n: (torch.randn(2, n),), recordings=FEW, fullgraph=True)
 
 
@@ -122,7 +122,7 @@ def test_arithmetic_on_sizes():
         return (x[..., :half], x[..., half:], torch.zeros(half, rest), divmod(n, 3), n / 2, n**2, -n, ~n, n << 1, n & 1, float(n), int(n),
                 abs(n), max(n, 4), min(n, 4), n > 3 and n < 9, half if half > 2 else None, round(n), bool(n))
 
-    check(fn, lambda n: (torch.randn(2, n),), recordings=FEW, branches=4)
+    check(fn, lambda n: (torch.randn(2, n),), recordings=FEW, branches=5)
 
 
 def test_division_by_a_size():
@@ -136,21 +136,63 @@ def test_sizes_that_agree_at_first():
     def fn(x, y):
         return torch.cat([x, y]).sum(0) / (x.shape[0] + y.shape[0]), x.shape[0] == y.shape[0], x.shape == y.shape
 
-    check(fn, lambda n: (torch.randn(n, 2), torch.randn(n if n % 2 else 13 - n, 2)), recordings=6, branches=3)
+    check(fn, lambda n: (torch.randn(n, 2), torch.randn(n if n % 2 else 13 - n, 2)), recordings=2, branches=3)
 
 
 def test_broadcasting():
     def fn(x, y):
         return x + y, x.shape == y.shape, torch.broadcast_shapes(x.shape, y.shape)
 
-    check(fn, lambda n: (torch.randn(n, 2), torch.randn(n if n % 3 else 1, 2)), recordings=6, branches=2)
+    check(fn, lambda n: (torch.randn(n, 2), torch.randn(n if n % 3 else 1, 2)), recordings=2, branches=4)
 
 
 def test_errors_are_those_of_eager():
     def fn(x):
         return x.view(x.shape[0] // 2, 4)
 
-    check(fn, lambda n: (torch.randn(n, 2),), recordings=8, branches=4)
+    check(fn, lambda n: (torch.randn(n, 2),), recordings=2, branches=4)
+
+
+def test_one_and_none_need_no_recording_of_their_own():
+    def fn(x, y):
+        z = x.squeeze(0) + y
+        return z, z.dim(), x.expand(x.shape[0], 3).t(), "one" if x.shape[0] == 1 else x.sum(0), x.is_contiguous(), x.stride()
+
+    check(fn, lambda n: (torch.randn(n, 3), torch.randn(3)), [4, 6, 1, 0, 1, 5, 0, 2, 1], recordings=2, branches=4)
+    check(lambda x, y: (x * y).sum(0), lambda n: (torch.randn(n, 3), torch.randn(max(n, 2) if n % 2 else n, 3)), [1, 6, 1, 0, 5, 2, 1], recordings=2)
+
+
+def test_a_backend_of_the_program_gets_graphs_for_one_and_none():
+    met = []
+
+    def backend(graph, inputs):
+        met.append([tuple(i.shape) for i in inputs if isinstance(i, torch.Tensor)])
+        return graph.forward
+
+    check(lambda x: (x + 1).sum(0), rows, [4, 6, 1, 7, 1], recordings=3, backend=backend)
+    assert len(met) == 3, met
+
+
+class Room:
+    def __init__(self, most):
+        self.most = most
+
+
+def test_numbers_that_change_together_are_free_at_once():
+    def fn(x, rooms):
+        return [x.sum() + room.most for room in rooms]
+
+    check(fn, lambda n: (torch.ones(2), [Room(n) for _ in range(4)]), [20, 30, 40, 50], recordings=2)
+
+
+def test_sizes_that_nobody_asks_for_change_with_a_number():
+    def fn(table, x, room):
+        y = torch.nn.functional.embedding(x, table)
+        return y.reshape(y.shape[1], -1), torch.zeros(room.most, 2)
+
+    table = torch.randn(7, 4)
+    with kintsugi.config.patch(kernels=True):  # without them a size that only something computed shows is noted once it differs
+        check(fn, lambda n: (table, torch.arange(n).unsqueeze(0) % 7, Room(n + 20)), [5, 9, 12, 17], recordings=2)
 
 
 def test_all_that_changed_is_free_at_once():
@@ -339,4 +381,4 @@ def test_random_lengths(seed):
         n = torch.randint(2, 12, (2,), generator=rng).tolist()
         return torch.randn(2, n[0], 3), torch.randn(n[1])
 
-    check(fn, make, range(14), recordings=4, branches=14)
+    check(fn, make, range(14), recordings=2, branches=14)

@@ -21,7 +21,7 @@ _REMEDIES = {
     "value": "pass a number that changes as a tensor (`torch.tensor({name})`), or compile with dynamic=True, which makes ints arguments of the compiled code",
     "tensor": "keep the dtype, device, layout and requires_grad of {name} the same, or convert it before the call",
     "size": "make the dim dynamic from the first call on with torch._dynamo.mark_dynamic({name}, {dim}) or dynamic=True; or pad {name} to one size",
-    "special size": "sizes 0 and 1 need recordings of their own, because size 1 broadcasts and size 0 is empty: pad {name}, or run such calls outside of the compiled function",
+    "special size": "a recording made with a size of 0 or 1 serves no other size, because size 1 broadcasts and size 0 is empty: make the first call with a larger size, or pad {name}",
     "rank": "give {name} the same number of dims in every call, e.g. with unsqueeze()",
     "stride": "the memory layout of {name} differs: call {name}.contiguous() before the call",
     "text": "each string needs a recording of its own: compile one function per string, or choose the branch outside of the compiled function",
@@ -117,7 +117,7 @@ def _kind(name, fact, dim, change):
     if asked is not None:
         return _KINDS[asked[1]], asked[2]
     if dim is not None:
-        return "special size" if now in ("0", "1") else "size", name
+        return "special size" if {was, now} & {"0", "1"} else "size", name
     if name.endswith("()"):
         return "mode", name
     known = {"rank": "rank", "stride": "stride", "requires_grad": "requires_grad"}.get(what.split(" ")[0])

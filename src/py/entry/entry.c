@@ -56,6 +56,7 @@ kin_entry_free(kin_entry *v)
     kin_entry_set_subgraphs(v, NULL, NULL);
     kin_entry_set_guards(v, NULL, NULL);
     kin_entry_set_rows(v, NULL);
+    kin_vec_deinit(&v->seen_sizes);
     kin_trace_deinit(&v->trace);
     free(v->exit_counts);
     free(v->failure);

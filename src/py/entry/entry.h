@@ -30,6 +30,13 @@ typedef struct {
 /* In the set of unstable places: what libraries do when they are told that code is being compiled is slower than eager calls. */
 #define KIN_ASKERS_SLOWER "is_compiling() of libraries"
 
+/* How long a dim of an argument was in the recorded call. */
+typedef struct {
+    kin_vid tensor;
+    int32_t dim;
+    int64_t size;
+} kin_seen_size;
+
 typedef struct kin_entry {
     kin_trace trace;
     kin_refs refs;
@@ -59,6 +66,7 @@ typedef struct kin_entry {
     KIN_VEC(uint32_t) barriers; /* steps before which a call may raise: that they ran must not be observable */
     bool replan;             /* one of these has grown since the subgraphs were planned: they are planned anew after the call */
     KIN_VEC(kin_asked) asked; /* who asked torch.compiler.is_compiling() */
+    KIN_VEC(kin_seen_size) seen_sizes; /* of arguments, whether a guard tests them or not; not of entries from the cache */
     PyObject *rows;          /* list: by step the row of torch.profiler that it belongs to (py/replay/rows.c); NULL: no profiler was on */
     bool grad;               /* gradients were enabled when subgraphs were first looked for, between calls */
 } kin_entry;

@@ -24,8 +24,9 @@ void kin_guard_free(struct kin_guard_prog *p);
  * is left in slots by this call. */
 bool kin_guard_eval(kin_entry *v, uint32_t epoch, PyObject **slots, kin_guard_miss *miss);
 
-/* As kin_guard_eval of epoch 0, but goes on behind facts about content that does not hold, and tells each of them. Loads nothing. */
-void kin_guard_each_miss(kin_entry *v, PyObject **slots, void (*tell)(const kin_fact *fact, PyObject *obj, void *arg), void *arg);
+/* As kin_guard_eval of epoch 0, but goes on behind facts about content that does not hold, and tells each of them, and each value as it is read (`fact` is NULL).
+ * Loads nothing. */
+void kin_guard_each_miss(kin_entry *v, PyObject **slots, void (*tell)(const kin_fact *fact, kin_vid vid, PyObject *obj, void *arg), void *arg);
 
 /* Reads one SRC value from its parent object as the guard would; borrowed, NULL when absent. The recorder uses it
  * to check that a path leads to the object it saw. Sets no exception. */

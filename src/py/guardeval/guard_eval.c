@@ -49,7 +49,7 @@ kin_guard_run_ops(const kin_entry *v, uint32_t epoch, const kin_guard_op *ops, u
 }
 
 void
-kin_guard_each_miss(kin_entry *v, PyObject **slots, void (*tell)(const kin_fact *fact, PyObject *obj, void *arg), void *arg)
+kin_guard_each_miss(kin_entry *v, PyObject **slots, void (*tell)(const kin_fact *fact, kin_vid vid, PyObject *obj, void *arg), void *arg)
 {
     struct kin_guard_prog *p = v->guards;
     const kin_guard_epoch *s = p != NULL && p->nepochs > 0 ? &p->epochs[0] : NULL;
@@ -61,6 +61,7 @@ kin_guard_each_miss(kin_entry *v, PyObject **slots, void (*tell)(const kin_fact 
                                                        : kin_guard_read(&v->refs, val, value_of(v, 0, val->parent, p->cur, slots));
             if (p->cur[op->vid] == NULL)
                 return;
+            tell(NULL, op->vid, p->cur[op->vid], arg);
             continue;
         }
         const kin_fact *f = &v->trace.facts.at[op->fact];
@@ -69,7 +70,7 @@ kin_guard_each_miss(kin_entry *v, PyObject **slots, void (*tell)(const kin_fact 
             continue;
         if (f->kind != KIN_FACT_T_META && f->kind != KIN_FACT_EQ)
             return; /* what is read behind it may not be what it takes it for */
-        tell(f, obj, arg);
+        tell(f, f->vid, obj, arg);
     }
 }
 

@@ -64,35 +64,58 @@ tell_size(const size_notes *n, kin_vid vid, int dim, int64_t was, int64_t is)
     PyObject *path = n->sizes != NULL ? kin_source_text(n->v, vid) : NULL;
     PyObject *line = path == NULL ? NULL : PyUnicode_FromFormat("size changed from %lld to %lld at %U dim %d; %s", (long long)was,
                                                                 (long long)is, path, dim, is < 2 ? "0 and 1 stay fixed" : "now dynamic");
-    if (line == NULL || PyList_Append(n->sizes, line) < 0)
+    int told = line == NULL ? -1 : PySequence_Contains(n->sizes, line);
+    if (told < 0 || (told == 0 && PyList_Append(n->sizes, line) < 0))
         PyErr_Clear();
     Py_XDECREF(line);
     Py_XDECREF(path);
 }
 
-/* kin_guard_each_miss: all that differs with a size in one call. A number is perhaps a length. */
 static void
-note_with_size(const kin_fact *fact, PyObject *obj, void *arg)
+note_size(const size_notes *n, kin_vid tensor, int dim, int64_t was, int64_t is)
+{
+    PyObject *place = kin_value_place(n->v, tensor);
+    if (place != NULL && n->batch) {
+        add_place(kin_size_place(place, KIN_PERHAPS_FIRST), true, n->set); /* where lengths vary, the first size mostly does, too */
+        add_place(kin_all_sizes_place(), true, n->set);                    /* ... and those of other arguments may */
+    }
+    if (place != NULL) {
+        add_place(kin_size_place(place, dim), true, n->set);
+        tell_size(n, tensor, dim, was, is);
+    }
+    Py_XDECREF(place);
+    PyErr_Clear();
+}
+
+/* Sizes of an argument that the recording does not ask for, as only something computed from it has been looked at. */
+static void
+note_seen_sizes(const size_notes *n, kin_vid vid, PyObject *obj)
+{
+    bool sized = n->batch && kin_is_plain_strided(obj);
+    for (uint32_t i = 0; sized && i < n->v->seen_sizes.len; i++) {
+        const kin_seen_size *seen = &n->v->seen_sizes.at[i];
+        if (seen->tensor == vid && seen->dim < kin_tensor_dim(obj) && seen->size != kin_tensor_sizes(obj)[seen->dim])
+            note_size(n, vid, seen->dim, seen->size, kin_tensor_sizes(obj)[seen->dim]);
+    }
+}
+
+/* kin_guard_each_miss: all that differs with a size or a number in one call. A number is perhaps a length. */
+static void
+note_with_size(const kin_fact *fact, kin_vid vid, PyObject *obj, void *arg)
 {
     const size_notes *n = arg;
+    if (fact == NULL) {
+        note_seen_sizes(n, vid, obj);
+        return;
+    }
     PyObject *ref = kin_refs_get(&n->v->refs, fact->ref);
     uint64_t differ;
     if (fact->kind == KIN_FACT_EQ && PyLong_CheckExact(ref) && PyLong_CheckExact(obj))
         note_fact(n->v, fact, true, n->set);
-    if (fact->kind != KIN_FACT_T_META || !kin_meta_only_sizes(obj, ref, &differ))
-        return;
-    PyObject *place = kin_value_place(n->v, fact->vid);
-    if (place != NULL && n->batch && differ != 0) {
-        add_place(kin_size_place(place, KIN_PERHAPS_FIRST), true, n->set); /* where lengths vary, the first size mostly does, too */
-        add_place(kin_all_sizes_place(), true, n->set);                    /* ... and those of other arguments may */
-    }
-    for (int d = 0; place != NULL && d < 64; d++)
-        if (differ >> d & 1) {
-            add_place(kin_size_place(place, d), true, n->set);
-            tell_size(n, fact->vid, d, kin_meta_size(ref, d), kin_tensor_sizes(obj)[d]);
-        }
-    Py_XDECREF(place);
-    PyErr_Clear();
+    if (fact->kind == KIN_FACT_T_META && kin_meta_only_sizes(obj, ref, &differ))
+        for (int d = 0; d < 64; d++)
+            if (differ >> d & 1)
+                note_size(n, vid, d, kin_meta_size(ref, d), kin_tensor_sizes(obj)[d]);
 }
 
 void
@@ -102,7 +125,8 @@ kin_unstable_note_miss(kin_entry *v, const kin_guard_miss *miss, PyObject **slot
         return;
     const kin_fact *fact = &v->trace.facts.at[miss->fact];
     size_notes notes = {v, set, sizes, batch};
-    if (fact->kind == KIN_FACT_T_META)
+    PyObject *ref = kin_refs_get(&v->refs, fact->ref);
+    if (fact->kind == KIN_FACT_T_META || (fact->kind == KIN_FACT_EQ && PyLong_CheckExact(ref)))
         kin_guard_each_miss(v, slots, note_with_size, &notes);
     else
         note_fact(v, fact, true, set);

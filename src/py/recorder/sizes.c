@@ -3,7 +3,9 @@
  * it becomes a check. What such sizes and numbers lead to is tracked through the recording, so that the sizes of intermediate tensors
  * are read again as well. This tracking only affects speed: a size that it misses gets a check where it is used.
  *
- * Sizes 0 and 1 are special to broadcasting and stay static: the guard of a dynamic size requires that it is neither.
+ * A size that is 0 or 1 while recording stays static, because broadcasting and emptiness decide much of what is recorded then. A larger one that is open serves 0 and 1, too:
+ * each step runs on what there is, and what the program learns of the results is read or checked. Only a custom backend's graph does not, since its operations were
+ * chosen for larger sizes; there the guard requires that the size is neither.
  */
 #include "py/guardeval/guard_place.h"
 #include "py/recorder/rec.h"
@@ -155,6 +157,20 @@ is_open(rec *r, kin_vid vid, int dim, int64_t size)
            kin_is_tensor_type((PyObject *)Py_TYPE(tensor)) && is_argument(r, vid);
 }
 
+/* So that a call that misses tells which sizes have changed, though no guard may ask for them (module/unstable.c). */
+static void
+note_seen_sizes(rec *r, kin_vid tensor, const int64_t *sizes, int dim)
+{
+    for (uint32_t i = 0; i < r->v->seen_sizes.len; i++)
+        if (r->v->seen_sizes.at[i].tensor == tensor)
+            return;
+    for (int d = 0; d < dim; d++) {
+        kin_seen_size seen = {.tensor = tensor, .dim = d, .size = sizes[d]};
+        if (kin_vec_push(&r->v->seen_sizes, seen) != KIN_OK)
+            r->status = KIN_NOMEM;
+    }
+}
+
 uint64_t
 rec_open_sizes(rec *r, kin_vid tensor)
 {
@@ -172,6 +188,8 @@ rec_open_sizes(rec *r, kin_vid tensor)
     for (int d = 0; d < (int)dim; d++)
         open |= (uint64_t)is_open(r, tensor, d, sizes[d]) << d;
     r->info.at[tensor].open_sizes = open;
+    if (r->meta_epoch == 0 && is_argument(r, tensor))
+        note_seen_sizes(r, tensor, sizes, (int)dim);
     return open;
 }
 
@@ -182,7 +200,7 @@ rec_size_record(rec *r, kin_vid tensor, unsigned mask, uint64_t open)
     if (open == 0)
         return kin_meta_make(O(r, tensor), mask);
     bool entry = r->t->vals.at[tensor].kind == KIN_VAL_SRC;
-    return kin_meta_make_open(O(r, tensor), mask & ~(unsigned)KIN_META_STRIDES, open, entry ? KIN_SIZE_SOME : KIN_SIZE_ANY);
+    return kin_meta_make_open(O(r, tensor), mask & ~(unsigned)KIN_META_STRIDES, open, entry && r->opt->custom ? KIN_SIZE_SOME : KIN_SIZE_ANY);
 }
 
 /* -- following them ------------------------------------------------------------------------------------------------- */
