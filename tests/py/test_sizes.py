@@ -195,6 +195,27 @@ def test_sizes_that_nobody_asks_for_change_with_a_number():
         check(fn, lambda n: (table, torch.arange(n).unsqueeze(0) % 7, Room(n + 20)), [5, 9, 12, 17], recordings=2)
 
 
+def test_layers_that_are_looked_at_later_are_alike():
+    def fn(x, rooms):
+        first = x + rooms[0].most
+        torch._dynamo.graph_break()
+        return [first * room.most for room in rooms]
+
+    with kintsugi.config.patch(kernels=True):
+        check(fn, lambda n: (torch.ones(2), [Room(n) for _ in range(4)]), [20, 30, 40, 50], recordings=2)
+
+
+@pytest.mark.parametrize("times", [1, 9])
+def test_a_computed_size_that_changes_late(times):
+    def fn(table, x):
+        y = torch.nn.functional.embedding(x, table)
+        return y.view(y.shape[0] * 2, -1) * 2 + 1
+
+    table = torch.randn(7, 4)
+    with kintsugi.config.patch(kernels=True):
+        check(fn, lambda n: (table, torch.arange(n) % 7), [5] * times + [9, 9, 12, 17, 5], recordings=2)
+
+
 def test_all_that_changed_is_free_at_once():
     def fn(a, b, c):
         return a.shape[0] + b.shape[1], (a + b.t()[: c.shape[0]]).sum()

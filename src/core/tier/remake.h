@@ -17,6 +17,7 @@ typedef struct {
     uint32_t step;  /* the step at which every replay so far has left; 0: none has ended yet */
     uint32_t times; /* how many replays */
     bool settled;   /* a replay ended in another way, or the recording has been replaced: counting has ended */
+    bool replaced;  /* ... or was to be: that happens once */
 } kin_remake;
 
 /* A replay ended. `step`: where it first left the recording, for a side trace or CPython; 0: it did not leave. */
@@ -26,11 +27,21 @@ kin_remake_note(kin_remake *m, uint32_t step)
     if (m->settled || step == KIN_REMAKE_NOT_TOLD)
         return;
     if (step == 0 || (m->step != 0 && m->step != step)) {
-        *m = (kin_remake){.settled = true};
+        *m = (kin_remake){.settled = true, .replaced = m->replaced};
         return;
     }
     m->step = step;
     m->times++;
+}
+
+/* Something computed has another size than in the recorded call. Though earlier replays did not leave, from now on they will, so the next call is recorded anew. */
+static inline bool
+kin_remake_for_sizes(kin_remake *m)
+{
+    if (m->replaced || m->times > 0)
+        return false;
+    m->settled = false;
+    return true;
 }
 
 /* state: the check there was about state that the program keeps between calls, or a size, not about a value that this call computed. */

@@ -30,8 +30,22 @@ is_dict_of_instance(const kin_entry *v, kin_vid vid)
     return val->kind == KIN_VAL_SRC && val->access == KIN_ACCESS_INSTDICT;
 }
 
+/* An item of a list or tuple, or of a ModuleList, by its position. */
+static bool
+is_position(const kin_entry *v, const kin_val *val)
+{
+    PyObject *key = val->access == KIN_ACCESS_DICT_ITEM ? kin_refs_get(&v->refs, val->key) : NULL;
+    bool digits = key != NULL && PyUnicode_CheckExact(key) && PyUnicode_GET_LENGTH(key) > 0;
+    for (Py_ssize_t i = 0; digits && i < PyUnicode_GET_LENGTH(key); i++)
+        digits = Py_UNICODE_ISDIGIT(PyUnicode_READ_CHAR(key, i));
+    return digits || val->access == KIN_ACCESS_LIST_ITEM || val->access == KIN_ACCESS_TUPLE_ITEM;
+}
+
+static PyObject *value_place(const kin_entry *v, kin_vid vid, bool alike);
+
+/* alike: positions are left out. */
 static PyObject *
-source_place(const kin_entry *v, const kin_val *val)
+source_place(const kin_entry *v, const kin_val *val, bool alike)
 {
     kin_access access = (kin_access)val->access;
     kin_vid from = val->parent;
@@ -39,10 +53,12 @@ source_place(const kin_entry *v, const kin_val *val)
         access = KIN_ACCESS_IATTR;
         from = v->trace.vals.at[from].parent;
     }
-    PyObject *parent = from != 0 ? kin_value_place(v, from) : PyUnicode_FromString(""), *out = NULL;
+    PyObject *parent = from != 0 ? value_place(v, from, alike) : PyUnicode_FromString(""), *out = NULL;
     if (parent == NULL)
         return NULL;
-    if (is_named(access)) {
+    if (alike && is_position(v, val)) {
+        out = PyUnicode_FromFormat("%U/any", parent);
+    } else if (is_named(access)) {
         PyObject *key = kin_object_text(kin_refs_get(&v->refs, val->key));
         out = key != NULL ? PyUnicode_FromFormat("%U/%u:%U", parent, access, key) : NULL;
         Py_XDECREF(key);
@@ -53,21 +69,34 @@ source_place(const kin_entry *v, const kin_val *val)
     return out;
 }
 
-PyObject *
-kin_value_place(const kin_entry *v, kin_vid vid)
+static PyObject *
+value_place(const kin_entry *v, kin_vid vid, bool alike)
 {
     const kin_val *val = &v->trace.vals.at[vid];
     switch ((kin_val_kind)val->kind) {
     case KIN_VAL_CONST:
         return PyUnicode_FromFormat("<%p>", (void *)kin_refs_get(&v->refs, val->key));
     case KIN_VAL_SRC:
-        return source_place(v, val);
+        return source_place(v, val, alike);
     case KIN_VAL_STEP:
         return step_place(v, val);
     case KIN_VAL_NONE:
         break;
     }
     return PyUnicode_FromString("<nothing>");
+}
+
+PyObject *
+kin_value_place(const kin_entry *v, kin_vid vid)
+{
+    return value_place(v, vid, false);
+}
+
+PyObject *
+kin_alike_place(const kin_entry *v, kin_vid vid)
+{
+    const kin_val *val = &v->trace.vals.at[vid];
+    return value_place(v, vid, val->kind == KIN_VAL_SRC && !is_position(v, val));
 }
 
 PyObject *

@@ -7,6 +7,8 @@
 #include "py/guardeval/guard.h"
 
 PyObject *kin_value_place(const kin_entry *v, kin_vid vid);
+/* One name for the attribute of all items of a list: `layers[0].most` and `layers[1].most`. */
+PyObject *kin_alike_place(const kin_entry *v, kin_vid vid);
 PyObject *kin_class_place(PyTypeObject *cls);
 /* ... of a size of the tensor at the place. */
 enum { KIN_ALL_SIZES = -1, KIN_PERHAPS_FIRST = -2 /* the first one, since another has differed */ };

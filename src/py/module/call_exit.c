@@ -47,7 +47,7 @@ affords_side_trace(const exit_context *x, uint32_t step)
     return affords;
 }
 
-/* Something computed has another size than in the recorded call, for the first time: the next call is recorded anew with sizes open
+/* Something computed has another size than in the recorded call: the first time the next call is recorded anew with sizes open
  * (call_remakes), and a side trace would be thrown away with this recording.
  */
 static bool
@@ -55,8 +55,7 @@ is_left_for_sizes(const exit_context *x, uint32_t step)
 {
     const kin_entry *v = x->entry->v;
     const kin_step *s = &v->trace.steps.at[step];
-    return s->kind == KIN_STEP_CHECK && s->imm == KIN_CHECK_META && kin_lower_opens_sizes(x->self) && !v->remake.settled && v->remake.times == 0 &&
-           call_cuts_subgraph(v, step);
+    return s->kind == KIN_STEP_CHECK && s->imm == KIN_CHECK_META && kin_lower_opens_sizes(x->self) && call_cuts_subgraph(v, step);
 }
 
 static bool
@@ -76,7 +75,7 @@ may_extend(const exit_context *x, uint32_t step)
         return false;
     if (v->exit_counts != NULL && v->exit_counts[step] > options->exit_limit + (uint64_t)entry->postponed)
         return false;
-    if (is_left_for_sizes(x, step)) {
+    if (is_left_for_sizes(x, step) && kin_remake_for_sizes(&x->entry->v->remake)) {
         kin_unstable_note_exit(v, step, true, entry->unstable);
         return false;
     }

@@ -391,7 +391,7 @@ record(call_state *c, PyObject *cause)
     PyErr_Fetch(&type, &error, &traceback);
     kin_entry_object *entry = adopt(c, code, cause, &result);
     if (c->remade != NULL && entry != NULL) {
-        entry->v->remake.settled = true; /* once */
+        entry->v->remake = (kin_remake){.settled = true, .replaced = true}; /* once */
         kin_cache_drop(&self->cache, c->remade);
     }
     kin_log_record(self->state, self->name, shown_code(self, code), entry, &result);
@@ -488,7 +488,7 @@ call_run_remade(call_state *c)
     PyObject *cause = place == NULL ? NULL : PyUnicode_FromFormat("every replay of recording %u left it at %U", old->number, place);
     if (cause == NULL)
         PyErr_Clear();
-    old->v->remake = (kin_remake){.settled = true}; /* whatever comes of it */
+    old->v->remake = (kin_remake){.settled = true, .replaced = true}; /* whatever comes of it */
     bool held = kin_signals_hold();
     kin_log_recompile(self->state, self->name, shown_code(self, c->shape->owner->code), kin_utf8(cause));
     PyObject *value = record(c, cause);

@@ -110,8 +110,10 @@ note_with_size(const kin_fact *fact, kin_vid vid, PyObject *obj, void *arg)
     }
     PyObject *ref = kin_refs_get(&n->v->refs, fact->ref);
     uint64_t differ;
-    if (fact->kind == KIN_FACT_EQ && PyLong_CheckExact(ref) && PyLong_CheckExact(obj))
+    if (fact->kind == KIN_FACT_EQ && PyLong_CheckExact(ref) && PyLong_CheckExact(obj)) {
         note_fact(n->v, fact, true, n->set);
+        add_place(kin_alike_place(n->v, vid), true, n->set); /* layers of one cache have one length, though only some were looked at so far */
+    }
     if (fact->kind == KIN_FACT_T_META && kin_meta_only_sizes(obj, ref, &differ))
         for (int d = 0; d < 64; d++)
             if (differ >> d & 1)

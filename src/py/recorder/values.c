@@ -353,7 +353,8 @@ rec_is_unstable(rec *r, kin_vid vid)
 {
     if (r->opt->unstable == NULL || PySet_GET_SIZE(r->opt->unstable) == 0)
         return false;
-    return is_noted(r, kin_value_place(r->v, vid));
+    bool number = O(r, vid) != NULL && PyLong_CheckExact(O(r, vid)) && r->t->vals.at[vid].kind == KIN_VAL_SRC;
+    return is_noted(r, kin_value_place(r->v, vid)) || (number && is_noted(r, kin_alike_place(r->v, vid)));
 }
 
 /* Did anything of the class? Then each lookup in it is a fact of its own. */
