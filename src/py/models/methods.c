@@ -73,6 +73,20 @@ ask_elements(rec *r, const rec_args *a)
     return a->npos > 0 && (rec_need_quiet(r, a->args[0], true) || rec_need_quiet(r, a->args[0], false)) && ask(r, a);
 }
 
+/* What is known of a list or dict is known of its copy. */
+static bool
+copy_known(rec *r, const rec_args *a, virtual_kind kind, PyTypeObject *cls)
+{
+    kin_vid of = a->npos == 1 ? rec_proxied(r, a->args[0]) : 0;
+    if (a->npos != 1 || !is_known(r, of, kind) || r->info.at[of].type != cls)
+        return a->npos == 1 && ask(r, a);
+    kin_vid out = rec_model_step(r, a, KIN_STEP_PURE);
+    rec_virtual *f = VIRTUAL(r, of);
+    rec_make_virtual(r, out, kind, f->items, f->n, true);
+    r->info.at[out].type = cls;
+    return true;
+}
+
 /* The list keeps the item, whatever it is, and asks it nothing. */
 static bool
 append_to_older(rec *r, const rec_args *a)
@@ -195,13 +209,7 @@ list_reverse(rec *r, const rec_args *a)
 static bool
 list_copy(rec *r, const rec_args *a)
 {
-    if (a->npos != 1 || rec_known_list(r, a->args[0]) == NULL || r->info.at[a->args[0]].type != &PyList_Type)
-        return a->npos == 1 && ask(r, a);
-    kin_vid out = rec_model_step(r, a, KIN_STEP_PURE);
-    rec_virtual *f = VIRTUAL(r, a->args[0]);
-    rec_make_virtual(r, out, VIRTUAL_LIST, f->items, f->n, true);
-    r->info.at[out].type = &PyList_Type;
-    return true;
+    return copy_known(r, a, VIRTUAL_LIST, &PyList_Type);
 }
 
 /* sort() without a key: elements are compared with one another. */
@@ -399,14 +407,7 @@ dict_items(rec *r, const rec_args *a)
 static bool
 dict_copy(rec *r, const rec_args *a)
 {
-    kin_vid dict = a->npos == 1 ? rec_proxied(r, a->args[0]) : 0;
-    if (a->npos != 1 || !is_known(r, dict, VIRTUAL_DICT) || r->info.at[dict].type != &PyDict_Type)
-        return a->npos == 1 && ask(r, a);
-    kin_vid out = rec_model_step(r, a, KIN_STEP_PURE);
-    rec_virtual *f = VIRTUAL(r, dict);
-    rec_make_virtual(r, out, VIRTUAL_DICT, f->items, f->n, true);
-    r->info.at[out].type = &PyDict_Type;
-    return true;
+    return copy_known(r, a, VIRTUAL_DICT, &PyDict_Type);
 }
 
 static bool
