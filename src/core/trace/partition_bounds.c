@@ -33,13 +33,10 @@ static bool
 is_as_built(const kin_trace *t, const kin_subgraphs *subgraphs, kin_vid vid, uint32_t first)
 {
     const kin_val *val = &t->vals.at[vid];
-    if (val->kind != KIN_VAL_STEP || !kin_subgraph_builds(&t->steps.at[val->step]))
+    const kin_step *s = val->kind == KIN_VAL_STEP ? &t->steps.at[val->step] : NULL;
+    if (s == NULL || !kin_subgraph_builds(s) || kin_kind_reads_late((kin_step_kind)s->kind, 0))
         return false;
-    uint8_t kind = t->steps.at[val->step].kind;
-    if (kind == KIN_STEP_BUILD_TUPLE || kind == KIN_STEP_BUILD_SIZE || kind == KIN_STEP_BUILD_SLICE || kind == KIN_STEP_BUILD_METHOD ||
-        kind == KIN_STEP_BUILD_FUNCTION)
-        return true;
-    return (kind == KIN_STEP_BUILD_LIST || kind == KIN_STEP_BUILD_MAP || kind == KIN_STEP_BUILD_CELL) && subgraphs->touched[vid] >= first;
+    return kin_step_does(s, KIN_GIVES_FIXED) || s->kind == KIN_STEP_BUILD_FUNCTION || subgraphs->touched[vid] >= first;
 }
 
 static kin_status

@@ -258,10 +258,5 @@ kin_step_only_computes(const kin_trace *t, const kin_step *s)
         return true;
     if (s->flags & KIN_STEP_MUTATES || s->kind == KIN_STEP_NEXT)
         return kin_step_changes_own(t, s);
-    switch ((kin_step_kind)s->kind) {
-    case KIN_STEP_EPOCH: case KIN_STEP_RETURN: case KIN_STEP_SIZE: case KIN_STEP_LEN: case KIN_STEP_IS:
-        return true;
-    default:
-        return kin_step_does(s, KIN_ASKS) || (s->flags == 0 && kin_step_does(s, KIN_GIVES_NEW));
-    }
+    return s->kind == KIN_STEP_EPOCH || s->kind == KIN_STEP_RETURN || kin_step_does(s, KIN_ASKS) || (s->flags == 0 && kin_step_does(s, KIN_GIVES_NEW));
 }

@@ -56,13 +56,6 @@ mark_snapshot(dumper *d, uint32_t snap, uint32_t step)
     }
 }
 
-static bool
-is_container(const kin_step *s)
-{
-    return s->kind == KIN_STEP_BUILD_TUPLE || s->kind == KIN_STEP_BUILD_LIST || s->kind == KIN_STEP_BUILD_MAP
-           || s->kind == KIN_STEP_BUILD_SIZE || s->kind == KIN_STEP_BUILD_SLICE || s->kind == KIN_STEP_LIST_TO_TUPLE || s->kind == KIN_STEP_BUILD_METHOD;
-}
-
 /* Does the check ask for more than what kind of object it is? */
 static bool
 is_decision(const kin_step *s)
@@ -83,7 +76,7 @@ dump_find_uses(dumper *d)
             continue;
         else if (s->kind == KIN_STEP_EXIT)
             mark_snapshot(d, s->snap, i);
-        else if (is_container(s) || s->flags & KIN_STEP_PURE)
+        else if (kin_kind_effects((kin_step_kind)s->kind) & KIN_MOVES || s->flags & KIN_STEP_PURE)
             mark_args(d, s, 0, s->out ? d->use[s->out] : 0, s->out ? d->first_use[s->out] : i);
         else if (s->flags & KIN_STEP_MUTATES && s->flags & KIN_STEP_SUNK)
             mark_args(d, s, 1, d->use[target], d->first_use[target]);

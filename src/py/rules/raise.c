@@ -42,10 +42,22 @@ typedef struct {
     kin_vid args[256];
 } raising_step;
 
+/* The kind of step that does all that an operation does; 0, which is CALL: it is a call, or there is none. */
+static const uint8_t step_of[KIN_DO__COUNT + 1] = {
+    [KIN_DO_LOAD_ITEM] = KIN_STEP_SUBSCR, [KIN_DO_STORE_ITEM] = KIN_STEP_SET_SUBSCR, [KIN_DO_DELETE_ITEM] = KIN_STEP_DEL_SUBSCR,
+    [KIN_DO_BINARY] = KIN_STEP_BINARY, [KIN_DO_COMPARE] = KIN_STEP_COMPARE, [KIN_DO_CONTAINS] = KIN_STEP_CONTAINS,
+    [KIN_DO_NEGATE] = KIN_STEP_UNARY, [KIN_DO_POSITIVE] = KIN_STEP_UNARY, [KIN_DO_INVERT] = KIN_STEP_UNARY, [KIN_DO_NOT] = KIN_STEP_UNARY,
+    [KIN_DO_GET_ITER] = KIN_STEP_ITER, [KIN_DO_NEXT] = KIN_STEP_NEXT,
+    [KIN_DO_LOAD_ATTR] = KIN_STEP_GETATTR, [KIN_DO_LOAD_METHOD] = KIN_STEP_GETATTR, [KIN_DO_STORE_ATTR] = KIN_STEP_SETATTR,
+    [KIN_DO_DELETE_ATTR] = KIN_STEP_DELATTR, [KIN_DO_STORE_GLOBAL] = KIN_STEP_GLOBAL_SET, [KIN_DO_DELETE_GLOBAL] = KIN_STEP_GLOBAL_SET,
+    [KIN_DO_LOAD_CELL] = KIN_STEP_CELL_GET, [KIN_DO_FORMAT] = KIN_STEP_FORMAT,
+    [KIN_DO_LIST_EXTEND] = KIN_STEP_LIST_EXTEND, [KIN_DO_SET_UPDATE] = KIN_STEP_SET_UPDATE, [KIN_DO_DICT_UPDATE] = KIN_STEP_DICT_UPDATE,
+    [KIN_DO_DICT_MERGE] = KIN_STEP_DICT_MERGE, [KIN_DO_BUILD_SET] = KIN_STEP_BUILD_SET, [KIN_DO_BUILD_MAP] = KIN_STEP_BUILD_MAP,
+    [KIN_DO_IMPORT_NAME] = KIN_STEP_IMPORT, [KIN_DO_IMPORT_FROM] = KIN_STEP_IMPORT_FROM, [KIN_DO_CALL_SPREAD] = KIN_STEP_CALL_EX};
+
 static void
-set_step(raising_step *s, kin_step_kind kind, int imm, uint32_t n, kin_vid a0, kin_vid a1, kin_vid a2)
+set_step(raising_step *s, int imm, uint32_t n, kin_vid a0, kin_vid a1, kin_vid a2)
 {
-    s->kind = kind;
     s->imm = imm;
     s->n = n;
     s->args[0] = a0;
@@ -59,7 +71,6 @@ describe_call(rec *r, raising_step *s)
     rec_frame *f = r->top;
     int callable, self, first;
     rec_call_slots(f, &callable, &self, &first);
-    s->kind = KIN_STEP_CALL;
     s->args[0] = f->slots[callable];
     s->n = 1;
     if (f->slots[self] != 0)
@@ -84,7 +95,8 @@ static void
 describe_raise(rec *r, raising_step *s)
 {
     int n = r->top->arg;
-    set_step(s, KIN_STEP_RAISE, 0, (uint32_t)n, n ? rec_peek(r, n - 1) : 0, n == 2 ? rec_peek(r, 0) : 0, 0);
+    s->kind = KIN_STEP_RAISE;
+    set_step(s, 0, (uint32_t)n, n ? rec_peek(r, n - 1) : 0, n == 2 ? rec_peek(r, 0) : 0, 0);
     for (int i = 0; i < n; i++)
         if (s->args[i] != 0 && O(r, s->args[i]) != Py_None && !raises_quietly(r, s->args[i]))
             s->flags = KIN_STEP_OPAQUE | KIN_STEP_EFFECT;
@@ -95,26 +107,30 @@ static bool
 describe(rec *r, raising_step *s)
 {
     rec_frame *f = r->top;
+    s->kind = (kin_step_kind)step_of[f->op];
     switch (f->op) {
-    case KIN_DO_LOAD_ITEM: set_step(s, KIN_STEP_SUBSCR, 0, 2, rec_peek(r, 1), rec_peek(r, 0), 0); return true;
+    case KIN_DO_LOAD_ITEM: set_step(s, 0, 2, rec_peek(r, 1), rec_peek(r, 0), 0); return true;
     case KIN_DO_STORE_ITEM:
-        set_step(s, KIN_STEP_SET_SUBSCR, 0, 3, rec_peek(r, 1), rec_peek(r, 0), rec_peek(r, 2));
+        set_step(s, 0, 3, rec_peek(r, 1), rec_peek(r, 0), rec_peek(r, 2));
         return true;
-    case KIN_DO_DELETE_ITEM: set_step(s, KIN_STEP_DEL_SUBSCR, 0, 2, rec_peek(r, 1), rec_peek(r, 0), 0); return true;
-    case KIN_DO_BINARY: set_step(s, KIN_STEP_BINARY, f->arg, 2, rec_peek(r, 1), rec_peek(r, 0), 0); return true;
-    case KIN_DO_COMPARE: set_step(s, KIN_STEP_COMPARE, f->arg | (f->extra ? KIN_COMPARE_TO_BOOL : 0), 2, rec_peek(r, 1), rec_peek(r, 0), 0); return true;
-    case KIN_DO_CONTAINS: set_step(s, KIN_STEP_CONTAINS, f->arg, 2, rec_peek(r, 1), rec_peek(r, 0), 0); return true;
-    case KIN_DO_NEGATE: set_step(s, KIN_STEP_UNARY, KIN_UNARY_NEGATIVE, 1, rec_peek(r, 0), 0, 0); return true;
-    case KIN_DO_POSITIVE: set_step(s, KIN_STEP_UNARY, KIN_UNARY_POSITIVE, 1, rec_peek(r, 0), 0, 0); return true;
-    case KIN_DO_INVERT: set_step(s, KIN_STEP_UNARY, KIN_UNARY_INVERT, 1, rec_peek(r, 0), 0, 0); return true;
-    case KIN_DO_GET_ITER: set_step(s, KIN_STEP_ITER, 0, 1, rec_peek(r, 0), 0, 0); return true;
+    case KIN_DO_DELETE_ITEM: set_step(s, 0, 2, rec_peek(r, 1), rec_peek(r, 0), 0); return true;
+    case KIN_DO_BINARY: set_step(s, f->arg, 2, rec_peek(r, 1), rec_peek(r, 0), 0); return true;
+    case KIN_DO_COMPARE: set_step(s, f->arg | (f->extra ? KIN_COMPARE_TO_BOOL : 0), 2, rec_peek(r, 1), rec_peek(r, 0), 0); return true;
+    case KIN_DO_CONTAINS: set_step(s, f->arg, 2, rec_peek(r, 1), rec_peek(r, 0), 0); return true;
+    case KIN_DO_NEGATE: set_step(s, KIN_UNARY_NEGATIVE, 1, rec_peek(r, 0), 0, 0); return true;
+    case KIN_DO_POSITIVE: set_step(s, KIN_UNARY_POSITIVE, 1, rec_peek(r, 0), 0, 0); return true;
+    case KIN_DO_INVERT: set_step(s, KIN_UNARY_INVERT, 1, rec_peek(r, 0), 0, 0); return true;
+    case KIN_DO_GET_ITER: set_step(s, 0, 1, rec_peek(r, 0), 0, 0); return true;
     case KIN_DO_LOAD_ATTR: case KIN_DO_LOAD_METHOD:
-        set_step(s, KIN_STEP_GETATTR, 0, 1, rec_peek(r, 0), 0, 0);
+        set_step(s, 0, 1, rec_peek(r, 0), 0, 0);
         s->ref = PyTuple_GET_ITEM(f->code->co_names, f->arg);
         return true;
     case KIN_DO_CALL: describe_call(r, s); return true;
     case KIN_DO_RAISE: describe_raise(r, s); return true;
-    case KIN_DO_RERAISE: set_step(s, KIN_STEP_RAISE, 1, 1, rec_peek(r, 0), 0, 0); return true;
+    case KIN_DO_RERAISE:
+        s->kind = KIN_STEP_RAISE;
+        set_step(s, 1, 1, rec_peek(r, 0), 0, 0);
+        return true;
     default: return false;
     }
 }
@@ -154,36 +170,9 @@ calls_the_operands(rec *r, const kin_step *s)
 static bool
 does_it_all(rec *r, const kin_step *s)
 {
-    kin_step_kind kind = (kin_step_kind)s->kind;
-    switch (r->top->op) {
-    case KIN_DO_LOAD_ITEM: return kind == KIN_STEP_SUBSCR;
-    case KIN_DO_STORE_ITEM: return kind == KIN_STEP_SET_SUBSCR;
-    case KIN_DO_DELETE_ITEM: return kind == KIN_STEP_DEL_SUBSCR;
-    case KIN_DO_BINARY: return kind == KIN_STEP_BINARY;
-    case KIN_DO_COMPARE: return kind == KIN_STEP_COMPARE;
-    case KIN_DO_CONTAINS: return kind == KIN_STEP_CONTAINS;
-    case KIN_DO_NEGATE: case KIN_DO_POSITIVE: case KIN_DO_INVERT: case KIN_DO_NOT:
-        return kind == KIN_STEP_UNARY;
-    case KIN_DO_GET_ITER: return kind == KIN_STEP_ITER;
-    case KIN_DO_NEXT: return kind == KIN_STEP_NEXT;
-    case KIN_DO_LOAD_ATTR: case KIN_DO_LOAD_METHOD: return kind == KIN_STEP_GETATTR;
-    case KIN_DO_STORE_ATTR: return kind == KIN_STEP_SETATTR;
-    case KIN_DO_DELETE_ATTR: return kind == KIN_STEP_DELATTR;
-    case KIN_DO_STORE_GLOBAL: case KIN_DO_DELETE_GLOBAL: return kind == KIN_STEP_GLOBAL_SET;
-    case KIN_DO_LOAD_CELL: return kind == KIN_STEP_CELL_GET;
-    case KIN_DO_FORMAT: return kind == KIN_STEP_FORMAT;
-    case KIN_DO_LIST_EXTEND: return kind == KIN_STEP_LIST_EXTEND;
-    case KIN_DO_SET_UPDATE: return kind == KIN_STEP_SET_UPDATE;
-    case KIN_DO_DICT_UPDATE: return kind == KIN_STEP_DICT_UPDATE;
-    case KIN_DO_DICT_MERGE: return kind == KIN_STEP_DICT_MERGE;
-    case KIN_DO_BUILD_SET: return kind == KIN_STEP_BUILD_SET;
-    case KIN_DO_BUILD_MAP: return kind == KIN_STEP_BUILD_MAP;
-    case KIN_DO_IMPORT_NAME: return kind == KIN_STEP_IMPORT;
-    case KIN_DO_IMPORT_FROM: return kind == KIN_STEP_IMPORT_FROM;
-    case KIN_DO_CALL_SPREAD: return kind == KIN_STEP_CALL_EX;
-    case KIN_DO_CALL: return kind == KIN_STEP_CALL && calls_the_operands(r, s);
-    default: return false;
-    }
+    if (s->kind == KIN_STEP_CALL)
+        return r->top->op == KIN_DO_CALL && calls_the_operands(r, s);
+    return s->kind == step_of[r->top->op];
 }
 
 /* The rule's last step is the instruction itself, not a part of it or a change of a known object. */
