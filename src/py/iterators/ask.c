@@ -8,7 +8,6 @@
  * Objects that wait for an answer form a stack (rec_consumer.asks). Where the answer takes a frame, that of a generator or of a function, the watcher
  * follows it, and the stack goes on when it has returned.
  */
-#include "py/compat/imports.h"
 #include "py/replay/iterator_state.h"
 #include "py/iterators/consume.h"
 #include "py/models/models.h"
@@ -415,9 +414,9 @@ step_groups(rec *r, rec_consumer *c, rec_ask *a, groups *now)
 static kin_vid
 make_group(rec *r, kin_vid groupby, kin_vid key)
 {
-    static PyObject *cls;
+    PyTypeObject *cls = kin_iterator_class(KIN_ITERATOR_GROUP);
     const rec_virtual *f = VIRTUAL(r, groupby);
-    kin_vid callee = kin_import_once(&cls, "itertools", "_grouper") != NULL ? rec_const(r, cls) : 0, made[3] = {callee, groupby, key};
+    kin_vid callee = cls != NULL ? rec_const(r, (PyObject *)cls) : 0, made[3] = {callee, groupby, key};
     const kin_vid items[] = {callee, f->items[LAZY_CALLBACK], f->items[LAZY_SOURCES], groupby, key};
     rec_region_asks(r, true); /* it does not look at what the object keeps */
     kin_vid group = rec_step_out(r, KIN_STEP_CALL, KIN_STEP_PURE, made, 3);
@@ -425,7 +424,7 @@ make_group(rec *r, kin_vid groupby, kin_vid key)
     rec_virtual *g = rec_make_virtual(r, group, VIRTUAL_LAZY, items, sizeof items / sizeof *items, true);
     if (g != NULL)
         g->made_of = g->n;
-    r->info.at[group].type = (PyTypeObject *)cls;
+    r->info.at[group].type = cls;
     return group;
 }
 
@@ -543,37 +542,24 @@ go_on_islice(rec *r, rec_consumer *c, rec_ask *a)
 }
 
 typedef struct {
-    const char *module, *name;
     /* It is asked itself, if nothing was said; else what it has asked last has answered. */
     void (*go_on)(rec *r, rec_consumer *c, rec_ask *a);
-    uint32_t sources; /* how many of its operands are; 0: all */
-    bool keeps;       /* a state of its own */
+    bool all; /* are all of its operands sources, or one? */
 } asked_row;
 
 static const asked_row rows[] = {
-    {"builtins", "zip", go_on_zip, 0, false}, {"builtins", "enumerate", go_on_enumerate, 1, true}, {"builtins", "map", go_on_map, 0, false},
-    {"builtins", "filter", go_on_filter, 1, false}, {"itertools", "filterfalse", go_on_filter, 1, false}, {"itertools", "starmap", go_on_starmap, 1, false},
-    {"itertools", "takewhile", go_on_takewhile, 1, true}, {"itertools", "dropwhile", go_on_dropwhile, 1, true}, {"itertools", "chain", go_on_chain, 0, true},
-    {"itertools", "accumulate", go_on_accumulate, 1, true}, {"itertools", "islice", go_on_islice, 1, true}, {"itertools", "pairwise", go_on_pairwise, 1, true},
-    {"itertools", "zip_longest", go_on_longest, 0, false}, {"itertools", "_tee", go_on_tee, 1, true}, {"itertools", "groupby", go_on_groupby, 1, true},
-    {"itertools", "_grouper", go_on_group, 1, false}};
-static const asked_row flat_row = {"itertools", "chain.from_iterable", go_on_flat, 1, true};
-
-static const asked_row *
-find_row(PyTypeObject *tp)
-{
-    static PyObject *kept[sizeof rows / sizeof *rows];
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        if (kin_import_once(&kept[i], rows[i].module, rows[i].name) == (PyObject *)tp)
-            return &rows[i];
-    return NULL;
-}
+#define ALL true
+#define ONE false
+#define ITERATOR(KIND, module, name, makes, sources, least, most, reads, gives, state, example) {go_on_##gives, sources},
+#include "py/replay/iterators.def"
+#undef ITERATOR
+};
 
 /* chain.from_iterable makes objects of the same class as chain. */
-static const asked_row *
-row_of_object(rec *r, kin_vid lazy)
+static kin_iterator_kind
+kind_of(rec *r, kin_vid lazy)
 {
-    return VIRTUAL(r, lazy)->items[LAZY_CLASS] != 0 ? find_row(r->info.at[lazy].type) : &flat_row;
+    return VIRTUAL(r, lazy)->items[LAZY_CLASS] != 0 ? kin_iterator_kind_of(r->info.at[lazy].type) : KIN_ITERATOR_FLAT;
 }
 
 /* -- the stack ------------------------------------------------------------------------------------------------------------- */
@@ -642,7 +628,7 @@ go_on(rec *r, rec_consumer *c)
         if (f == NULL || !f->known || f->escaped)
             rec_refuse(r);
         else if (f->kind == VIRTUAL_LAZY)
-            row_of_object(r, a->whom)->go_on(r, c, a);
+            rows[kind_of(r, a->whom)].go_on(r, c, a);
         else
             answer_itself(r, c, a->whom);
     }
@@ -669,23 +655,16 @@ rec_ask_on(rec *r, rec_consumer *c)
     go_on(r, c);
 }
 
-bool
-rec_can_ask(PyTypeObject *tp)
-{
-    const asked_row *row = find_row(tp);
-    return row != NULL && (!row->keeps || kin_iterator_can_set(tp));
-}
-
 /* -- the instruction -------------------------------------------------------------------------------------------------------- */
 
 /* The end of the sources among its items. */
 static uint32_t
 end_of_sources(rec *r, kin_vid lazy)
 {
-    const asked_row *row = row_of_object(r, lazy);
-    if (row->go_on == go_on_longest)
-        return VIRTUAL(r, lazy)->n - 1;
-    return row->sources != 0 ? LAZY_SOURCES + row->sources : VIRTUAL(r, lazy)->n;
+    kin_iterator_kind kind = kind_of(r, lazy);
+    if (!rows[kind].all)
+        return LAZY_SOURCES + 1;
+    return VIRTUAL(r, lazy)->n - (kind == KIN_ITERATOR_LONGEST); /* its last item fills in */
 }
 
 /* Can it be asked, and all those that it asks? */

@@ -120,7 +120,6 @@ void rec_go_on_to_call(rec *r, rec_consumer *c, const kin_vid *items, uint32_t c
 void rec_refuse_starred(rec *r, const rec_consumer *c);
 
 /* ---- ask.c ---- */
-bool rec_can_ask(PyTypeObject *tp);                 /* is it a class of iterators that are followed? */
 rec_consumer *rec_begin_asking(rec *r, kin_vid whom); /* NULL: it is not known whom that asks */
 void rec_ask_first(rec *r, rec_consumer *c);        /* the consumer is complete */
 void rec_ask_on(rec *r, rec_consumer *c);           /* ... wants the next item */

@@ -7,6 +7,7 @@
 #include "py/iterators/consume.h"
 #include "py/models/models.h"
 #include "py/objects/objects.h"
+#include "py/replay/iterator_state.h"
 #include "py/torchcalls/torchcalls.h"
 
 /* Rows of inputs for each call: item i of every iterable. */
@@ -29,18 +30,11 @@ zip_inputs(rec *r, const kin_vid *iterables, uint32_t width, uint32_t *n)
     return inputs;
 }
 
-static PyTypeObject *
-starmap_class(void)
+static bool
+is_of_kind(rec *r, kin_vid lazy, kin_iterator_kind kind)
 {
-    static PyObject *found;
-    return (PyTypeObject *)kin_import_once(&found, "itertools", "starmap");
-}
-
-static PyTypeObject *
-accumulate_class(void)
-{
-    static PyObject *found;
-    return (PyTypeObject *)kin_import_once(&found, "itertools", "accumulate");
+    PyTypeObject *tp = r->info.at[lazy].type;
+    return tp != NULL && tp == kin_iterator_class(kind);
 }
 
 /* What accumulate() starts from, then what it adds. */
@@ -93,9 +87,9 @@ static kin_vid *
 lazy_inputs(rec *r, kin_vid lazy, uint32_t *n, uint32_t *width)
 {
     rec_virtual *f = VIRTUAL(r, lazy);
-    if (r->info.at[lazy].type == starmap_class())
+    if (is_of_kind(r, lazy, KIN_ITERATOR_STARMAP))
         return starmap_inputs(r, f->items[LAZY_SOURCES], n, width);
-    if (r->info.at[lazy].type == accumulate_class()) {
+    if (is_of_kind(r, lazy, KIN_ITERATOR_ACCUMULATE)) {
         *width = 1;
         return accumulate_inputs(r, f, n);
     }
@@ -123,54 +117,21 @@ hold_view(rec *r, kin_vid vid)
 
 /* -- making one --------------------------------------------------------------------------------------------------------- */
 
-/* Which operands of the call are the function and the sources. Without `always`, calls whose sources are containers alone are left to
- * the models of builtins and itertools, which know all items at once. */
+/* Bits of `makes` in iterators.def. */
+enum { FIRST = 1, ALWAYS = 2, LATE = 4 };
+
 typedef struct {
-    const char *module, *name;
-    bool first, always, late; /* first: the function comes first. late: it takes iter() of a source only when it gets there */
-    uint32_t least, most;     /* positional operands */
+    kin_vid callback; /* 0: none */
+    kin_vid more[3];  /* what goes behind the sources */
+    uint32_t nmore;
+} lazy_operands;
+
+typedef struct {
+    unsigned makes;
+    bool all; /* are all operands behind the function sources, or one? */
+    uint32_t least, most;
+    bool (*reads)(rec *r, const rec_args *a, lazy_operands *out); /* false: not followed */
 } lazy_row;
-
-static const lazy_row rows[] = {
-    {"builtins", "zip", false, false, false, 1, MOST_SOURCES}, {"builtins", "enumerate", false, false, false, 1, 2},
-    {"builtins", "map", true, true, false, 2, 5}, {"builtins", "filter", true, true, false, 2, 2},
-    {"itertools", "filterfalse", true, true, false, 2, 2}, {"itertools", "starmap", true, true, false, 2, 2},
-    {"itertools", "takewhile", true, true, false, 2, 2}, {"itertools", "dropwhile", true, true, false, 2, 2},
-    {"itertools", "chain", false, false, true, 1, MOST_SOURCES}, {"itertools", "islice", false, false, false, 2, 4},
-    {"itertools", "accumulate", false, true, false, 1, 2}, {"itertools", "pairwise", false, false, false, 1, 1},
-    {"itertools", "zip_longest", false, false, false, 1, MOST_SOURCES}, {"itertools", "groupby", false, true, false, 1, 2},
-    {"itertools", "chain.from_iterable", true, false, false, 2, 2}};
-enum { ROWS = sizeof rows / sizeof *rows };
-
-static const lazy_row *
-find_row(PyObject *cls)
-{
-    static PyObject *kept[ROWS];
-    for (size_t i = 0; cls != NULL && PyType_Check(cls) && i < ROWS; i++)
-        if (kin_import_once(&kept[i], rows[i].module, rows[i].name) == cls)
-            return rec_can_ask((PyTypeObject *)cls) ? &rows[i] : NULL;
-    return NULL;
-}
-
-/* The row of what is called, and the class of what it makes. chain.from_iterable is called with the class as its first operand. */
-static const lazy_row *
-row_of_call(rec *r, const rec_args *a, PyTypeObject **cls)
-{
-    static PyObject *chain;
-    PyObject *callee = O(r, a->callee);
-    *cls = (PyTypeObject *)callee;
-    if (callee == NULL || Py_TYPE(callee) != &PyClassMethodDescr_Type)
-        return find_row(callee);
-    *cls = PyDescr_TYPE(callee);
-    bool flat = (PyObject *)*cls == kin_import_once(&chain, "itertools", "chain") && O(r, a->args[0]) == chain && rec_is_const(r, a->args[0]);
-    return flat && strcmp(kin_utf8(PyDescr_NAME(callee)), "from_iterable") == 0 && rec_can_ask(*cls) ? &rows[ROWS - 1] : NULL;
-}
-
-static bool
-is_row(const lazy_row *row, const char *name)
-{
-    return strcmp(row->name, name) == 0;
-}
 
 /* Must it be asked for each of its items? Of a container, or an iterator that only the new object will have, the items are known now. */
 static bool
@@ -213,7 +174,7 @@ hidden_iterator(rec *r, kin_vid arg)
 
 /* What goes into the new object for an operand that it iterates over. 0: not known. */
 static kin_vid
-source_of(rec *r, const lazy_row *row, kin_vid arg)
+source_of(rec *r, unsigned makes, kin_vid arg)
 {
     const rec_virtual *f = VIRTUAL(r, arg);
     PyObject *obj = O(r, arg);
@@ -222,11 +183,11 @@ source_of(rec *r, const lazy_row *row, kin_vid arg)
     if (f != NULL && (f->kind == VIRTUAL_ITER || f->kind == VIRTUAL_LAZY))
         return f->known && !f->escaped ? arg : 0;
     if (rec_is_step_tuple(r, arg)) /* its items are asked for when they are wanted */
-        return row->always ? arg : 0;
+        return makes & ALWAYS ? arg : 0;
     kin_vid hidden = rec_hidden_generator(r, arg);
     if (hidden != 0)
         return hidden;
-    if (obj == NULL || (row->late && !PyList_CheckExact(obj) && !PyTuple_CheckExact(obj)) || (!row->always && kin_is_tensor(obj)))
+    if (obj == NULL || (makes & LATE && !PyList_CheckExact(obj) && !PyTuple_CheckExact(obj)) || (!(makes & ALWAYS) && kin_is_tensor(obj)))
         return 0;
     hold_view(r, arg);
     return hidden_iterator(r, arg);
@@ -235,135 +196,191 @@ source_of(rec *r, const lazy_row *row, kin_vid arg)
 kin_vid
 rec_source(rec *r, kin_vid vid)
 {
-    static const lazy_row inner = {.name = ""};
-    return source_of(r, &inner, vid);
+    return source_of(r, 0, vid);
 }
 
-/* The operands behind the source: enumerate's start, islice's numbers; out: `n` of them. False: not constants that are allowed. */
+/* -- its operands besides the sources --------------------------------------------------------------------------------------- */
+
 static bool
-numbers_of(rec *r, const lazy_row *row, const rec_args *a, kin_vid *out, uint32_t *n)
+is_keyword(const rec_args *a, uint32_t i, const char *name)
 {
-    kin_vid none = rec_const(r, Py_None), given[4] = {none, none, none, none};
-    uint32_t count = a->npos + a->nkw - 1;
-    memcpy(given, a->args + 1, count * sizeof *given);
-    for (uint32_t i = 0; i < count; i++) {
-        PyObject *obj = O(r, given[i]);
-        if ((obj != Py_None && !PyLong_CheckExact(obj)) || (given[i] = rec_need_const(r, given[i])) == 0)
-            return false;
-        long number = obj == Py_None ? 0 : PyLong_AsLong(obj);
-        PyErr_Clear();
-        if (number < 0 || number > 1000000 || (obj == Py_None && is_row(row, "enumerate")))
-            return false;
-    }
-    if (is_row(row, "enumerate")) {
-        *n = 0;
+    return PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(a->kwnames, i), name) == 0;
+}
+
+static bool
+is_callback(rec *r, const rec_args *a, kin_vid vid)
+{
+    kin_vid func, self;
+    return rec_find_callback(r, vid, &func, &self) || applies(r, O(r, a->callee), vid);
+}
+
+/* An operand that may be None, which says the same as leaving it out: it is 0 then. */
+static bool
+read_optional(rec *r, kin_vid *vid)
+{
+    if (*vid == 0 || O(r, *vid) != Py_None)
         return true;
-    }
+    bool none = rec_need_const(r, *vid) != 0;
+    *vid = 0;
+    return none;
+}
+
+static bool
+reads_nothing(rec *r, const rec_args *a, lazy_operands *out)
+{
+    return a->nkw == 0;
+}
+
+static bool
+reads_function(rec *r, const rec_args *a, lazy_operands *out)
+{
+    out->callback = a->args[0];
+    return a->nkw == 0 && is_callback(r, a, out->callback);
+}
+
+static bool
+reads_fill(rec *r, const rec_args *a, lazy_operands *out)
+{
+    out->more[0] = a->nkw == 1 ? a->args[a->npos] : rec_const(r, Py_None);
+    out->nmore = 1;
+    return a->nkw == 0 || (a->nkw == 1 && is_keyword(a, 0, "fillvalue"));
+}
+
+/* Is it a constant that is a small number, or None? */
+static bool
+is_count(rec *r, kin_vid *vid, bool none)
+{
+    PyObject *obj = O(r, *vid);
+    if ((obj != Py_None && !PyLong_CheckExact(obj)) || (*vid = rec_need_const(r, *vid)) == 0)
+        return false;
+    long number = obj == Py_None ? 0 : PyLong_AsLong(obj);
+    PyErr_Clear();
+    return number >= 0 && number <= 1000000 && (none || obj != Py_None);
+}
+
+static bool
+reads_start(rec *r, const rec_args *a, lazy_operands *out)
+{
+    if (a->nkw > 1 || (a->nkw == 1 && (a->npos != 1 || !is_keyword(a, 0, "start"))))
+        return false;
+    kin_vid start = a->npos + a->nkw == 2 ? a->args[1] : 0;
+    return start == 0 || is_count(r, &start, false);
+}
+
+/* islice's start, end and step. */
+static bool
+reads_numbers(rec *r, const rec_args *a, lazy_operands *out)
+{
+    kin_vid none = rec_const(r, Py_None), given[3] = {none, none, none};
+    uint32_t count = a->npos - 1;
+    if (a->nkw != 0)
+        return false;
+    memcpy(given, a->args + 1, count * sizeof *given);
+    for (uint32_t i = 0; i < count; i++)
+        if (!is_count(r, &given[i], true))
+            return false;
     PyObject *one = PyLong_FromLong(1), *zero = PyLong_FromLong(0);
     kin_vid start = count > 1 ? given[0] : none, step = given[2];
-    *n = 3;
-    out[0] = O(r, start) == Py_None ? rec_const(r, zero) : start;
-    out[1] = given[count > 1];
-    out[2] = O(r, step) == Py_None ? rec_const(r, one) : step;
-    bool ok = PyObject_IsTrue(O(r, out[2])) == 1;
+    out->nmore = 3;
+    out->more[0] = O(r, start) == Py_None ? rec_const(r, zero) : start;
+    out->more[1] = given[count > 1];
+    out->more[2] = O(r, step) == Py_None ? rec_const(r, one) : step;
+    bool ok = PyObject_IsTrue(O(r, out->more[2])) == 1;
     Py_XDECREF(one);
     Py_XDECREF(zero);
     return ok;
 }
 
-/* The function and the start that accumulate() is called with; 0: none is given, or None, which says the same. */
+/* The function and the start of accumulate(). */
 static bool
-accumulate_operands(rec *r, const rec_args *a, kin_vid *func, kin_vid *start)
+reads_total(rec *r, const rec_args *a, lazy_operands *out)
 {
     static PyObject *add;
-    *func = a->npos == 2 ? a->args[1] : 0;
-    *start = 0;
+    kin_vid func = a->npos == 2 ? a->args[1] : 0, start = 0;
     for (uint32_t i = 0; i < a->nkw; i++) {
-        PyObject *name = PyTuple_GET_ITEM(a->kwnames, i);
-        if (PyUnicode_CompareWithASCIIString(name, "initial") == 0)
-            *start = a->args[a->npos + i];
-        else if (PyUnicode_CompareWithASCIIString(name, "func") == 0 && a->npos == 1)
-            *func = a->args[a->npos + i];
+        if (is_keyword(a, i, "initial"))
+            start = a->args[a->npos + i];
+        else if (is_keyword(a, i, "func") && a->npos == 1)
+            func = a->args[a->npos + i];
         else
             return false;
     }
-    kin_vid *both[] = {func, start};
-    for (int i = 0; i < 2; i++) {
-        if (*both[i] == 0 || O(r, *both[i]) != Py_None)
-            continue;
-        if (rec_need_const(r, *both[i]) == 0)
-            return false;
-        *both[i] = 0;
-    }
-    if (*func == 0 && kin_import_once(&add, "_operator", "add") != NULL)
-        *func = rec_const(r, add);
-    return *func != 0 && (*start == 0 || O(r, *start) != NULL);
+    if (!read_optional(r, &func) || !read_optional(r, &start))
+        return false;
+    if (func == 0 && kin_import_once(&add, "_operator", "add") != NULL)
+        func = rec_const(r, add);
+    out->callback = func;
+    out->more[0] = start;
+    out->nmore = start != 0;
+    return func != 0 && (start == 0 || O(r, start) != NULL) && is_callback(r, a, func);
 }
 
-/* The key function of groupby(); 0: none, or None. */
+/* The key function of groupby(). */
 static bool
-groupby_operand(rec *r, const rec_args *a, kin_vid *key)
+reads_key(rec *r, const rec_args *a, lazy_operands *out)
 {
-    *key = a->npos == 2 ? a->args[1] : a->nkw == 1 ? a->args[a->npos] : 0;
-    if (a->npos + a->nkw > 2 || (a->nkw == 1 && PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(a->kwnames, 0), "key") != 0))
+    out->callback = a->npos == 2 ? a->args[1] : a->nkw == 1 ? a->args[a->npos] : 0;
+    if (a->npos + a->nkw > 2 || (a->nkw == 1 && !is_keyword(a, 0, "key")) || !read_optional(r, &out->callback))
         return false;
-    if (*key != 0 && O(r, *key) == Py_None) {
-        bool none = rec_need_const(r, *key) != 0;
-        *key = 0;
-        return none;
-    }
-    return true;
+    return out->callback == 0 || is_callback(r, a, out->callback);
 }
 
-/* items: from LAZY_CALLBACK on, the function and the operands behind the sources, whose places are left out. */
-static bool
-read_operands(rec *r, const lazy_row *row, const rec_args *a, kin_vid *callback, kin_vid *more, uint32_t *nmore)
+#define ALL true
+#define ONE false
+static const lazy_row rows[] = {
+#define ITERATOR(KIND, module, name, makes, sources, least, most, reads, gives, state, example) {makes, sources, least, most, reads_##reads},
+#include "py/replay/iterators.def"
+#undef ITERATOR
+};
+
+/* -- the call --------------------------------------------------------------------------------------------------------------- */
+
+static PyTypeObject *
+class_made(kin_iterator_kind kind)
 {
-    kin_vid func, self;
-    bool start = is_row(row, "enumerate") && a->nkw == 1 && a->npos == 1 && PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(a->kwnames, 0), "start") == 0;
-    bool folds = is_row(row, "accumulate"), groups = is_row(row, "groupby"), longest = is_row(row, "zip_longest");
-    bool fill = longest && a->nkw == 1 && PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(a->kwnames, 0), "fillvalue") == 0;
-    *callback = 0;
-    *nmore = longest;
-    *more = fill ? a->args[a->npos] : rec_const(r, Py_None);
-    if (a->npos < row->least || a->npos > row->most || (a->nkw != 0 && !start && !fill && !(folds && a->nkw <= 2) && !groups))
-        return false;
-    if (groups)
-        return groupby_operand(r, a, callback) && (*callback == 0 || rec_find_callback(r, *callback, &func, &self) || applies(r, O(r, a->callee), *callback));
-    if (is_row(row, "islice") || is_row(row, "enumerate"))
-        return numbers_of(r, row, a, more, nmore);
-    if (row->first && row != &rows[ROWS - 1])
-        *callback = a->args[0];
-    else if (!folds)
-        return true;
-    else if (!accumulate_operands(r, a, callback, more))
-        return false;
-    *nmore = folds && *more != 0;
-    return rec_find_callback(r, *callback, &func, &self) || applies(r, O(r, a->callee), *callback);
+    return kin_iterator_class(kind == KIN_ITERATOR_FLAT ? KIN_ITERATOR_CHAIN : kind);
+}
+
+/* What the call makes; KIN_ITERATOR__COUNT: nothing of ours. chain.from_iterable is called with the class as its first operand. */
+static kin_iterator_kind
+kind_of_call(rec *r, const rec_args *a)
+{
+    PyObject *callee = O(r, a->callee);
+    kin_iterator_kind kind = KIN_ITERATOR__COUNT;
+    if (callee != NULL && PyType_Check(callee)) {
+        kind = kin_iterator_kind_of((PyTypeObject *)callee);
+    } else if (callee != NULL && Py_TYPE(callee) == &PyClassMethodDescr_Type) {
+        PyTypeObject *cls = PyDescr_TYPE(callee);
+        bool flat = cls == kin_iterator_class(KIN_ITERATOR_CHAIN) && O(r, a->args[0]) == (PyObject *)cls && rec_is_const(r, a->args[0]);
+        if (flat && strcmp(kin_utf8(PyDescr_NAME(callee)), "from_iterable") == 0)
+            kind = KIN_ITERATOR_FLAT;
+    }
+    return kind != KIN_ITERATOR__COUNT && kin_iterator_can_set(class_made(kind)) ? kind : KIN_ITERATOR__COUNT;
 }
 
 /* map(f, xs), zip(xs, ys) ...: an iterator that has not begun. */
 bool
 rec_make_lazy(rec *r, const rec_args *a)
 {
-    PyTypeObject *cls;
-    const lazy_row *row = a->npos > 0 && a->npos + a->nkw <= MOST_SOURCES ? row_of_call(r, a, &cls) : NULL;
-    kin_vid step[MOST_SOURCES + 1], items[LAZY_SOURCES + MOST_SOURCES + 3] = {0}, more[3] = {0};
-    uint32_t start = r->t->steps.len, n = LAZY_SOURCES, nmore;
-    if (row == NULL)
+    kin_iterator_kind kind = a->npos > 0 && a->npos + a->nkw <= MOST_SOURCES ? kind_of_call(r, a) : KIN_ITERATOR__COUNT;
+    const lazy_row *row = &rows[kind];
+    if (kind == KIN_ITERATOR__COUNT || a->npos < row->least || a->npos > row->most)
         return false;
-    uint32_t first = row->first, last = row->most > 2 && !is_row(row, "islice") ? a->npos : first + 1;
-    bool asked = row->always;
+    kin_vid step[MOST_SOURCES + 1], items[LAZY_SOURCES + MOST_SOURCES + 3] = {0};
+    uint32_t start = r->t->steps.len, n = LAZY_SOURCES, first = (row->makes & FIRST) != 0, last = row->all ? a->npos : first + 1;
+    bool asked = row->makes & ALWAYS;
     for (uint32_t i = first; i < last; i++)
         asked = asked || has_to_be_asked(r, a->args[i]) || rec_has_hidden_generator(r, a->args[i]);
-    if (!asked || !read_operands(r, row, a, &items[LAZY_CALLBACK], more, &nmore))
+    lazy_operands others = {0};
+    if (!asked || !row->reads(r, a, &others))
         return false;
-    items[LAZY_CLASS] = is_row(row, "chain.from_iterable") ? 0 : a->callee;
+    items[LAZY_CLASS] = kind == KIN_ITERATOR_FLAT ? 0 : a->callee;
+    items[LAZY_CALLBACK] = others.callback;
     step[0] = a->callee;
     memcpy(step + 1, a->args, (a->npos + a->nkw) * sizeof *step);
     for (uint32_t i = first; i < last; i++) {
-        kin_vid source = source_of(r, row, a->args[i]);
-        bool asks_again = source != 0 && is_row(row, "zip_longest") && VIRTUAL(r, source)->kind == VIRTUAL_LAZY; /* it would not, in its place */
+        kin_vid source = source_of(r, row->makes, a->args[i]);
+        bool asks_again = source != 0 && kind == KIN_ITERATOR_LONGEST && VIRTUAL(r, source)->kind == VIRTUAL_LAZY; /* it would not, in its place */
         if (source == 0 || asks_again) {
             rec_truncate(r, start);
             r->skip_expected = false;
@@ -371,16 +388,16 @@ rec_make_lazy(rec *r, const rec_args *a)
         }
         step[i + 1] = items[n++] = source;
     }
-    memcpy(items + n, more, nmore * sizeof *more);
+    memcpy(items + n, others.more, others.nmore * sizeof *others.more);
     kin_vid out = rec_step_out(r, KIN_STEP_CALL, KIN_STEP_PURE, step, a->npos + a->nkw + 1);
     kin_ref ref = a->nkw ? rec_ref(r, a->kwnames) : 0;
     r->t->steps.at[r->t->vals.at[out].step].ref = ref;
-    rec_virtual *f = rec_make_virtual(r, out, VIRTUAL_LAZY, items, n + nmore, true);
+    rec_virtual *f = rec_make_virtual(r, out, VIRTUAL_LAZY, items, n + others.nmore, true);
     if (f != NULL)
-        f->made_of = n + nmore;
-    if (f != NULL && is_row(row, "enumerate") && a->npos + a->nkw == 2)
+        f->made_of = n + others.nmore;
+    if (f != NULL && kind == KIN_ITERATOR_ENUMERATE && a->npos + a->nkw == 2)
         f->pos = (uint32_t)PyLong_AsLong(O(r, a->args[1]));
-    r->info.at[out].type = cls;
+    r->info.at[out].type = class_made(kind);
     rec_drop(r, a->ndrop);
     rec_await_result(r, out, r->t->vals.at[out].step);
     return true;
@@ -390,9 +407,10 @@ rec_make_lazy(rec *r, const rec_args *a)
 bool
 rec_make_tee(rec *r, const rec_args *a)
 {
-    static PyObject *tee, *cls;
-    bool known = O(r, a->callee) != NULL && O(r, a->callee) == kin_import_once(&tee, "itertools", "tee") && kin_import_once(&cls, "itertools", "_tee") != NULL;
-    if (!known || !rec_can_ask((PyTypeObject *)cls) || a->nkw || a->npos < 1 || a->npos > 2 || r->info.at[a->args[0]].type == (PyTypeObject *)cls ||
+    static PyObject *tee;
+    PyTypeObject *cls = kin_iterator_class(KIN_ITERATOR_TEE);
+    bool known = O(r, a->callee) != NULL && O(r, a->callee) == kin_import_once(&tee, "itertools", "tee") && kin_iterator_can_set(cls);
+    if (!known || a->nkw || a->npos < 1 || a->npos > 2 || r->info.at[a->args[0]].type == cls ||
         (!has_to_be_asked(r, a->args[0]) && !rec_has_hidden_generator(r, a->args[0])))
         return false;
     PyObject *number = a->npos == 2 ? O(r, a->args[1]) : NULL;
@@ -404,14 +422,14 @@ rec_make_tee(rec *r, const rec_args *a)
     const kin_vid step[3] = {a->callee, source, a->npos == 2 ? a->args[1] : 0};
     kin_vid made = rec_step_out(r, KIN_STEP_CALL, KIN_STEP_PURE, step, 1 + a->npos), given = rec_value(r, (kin_val){.kind = KIN_VAL_NONE}, NULL);
     rec_make_virtual(r, given, VIRTUAL_OTHER, NULL, 0, false);
-    const kin_vid items[] = {rec_const(r, cls), 0, source, made, given};
+    const kin_vid items[] = {rec_const(r, (PyObject *)cls), 0, source, made, given};
     for (long i = 0; i < copies; i++) {
         its[i] = rec_item_of_copy(r, made, PyLong_FromLong(i));
         r->t->steps.at[r->t->vals.at[its[i]].step].flags = KIN_STEP_PURE;
         rec_virtual *f = rec_make_virtual(r, its[i], VIRTUAL_LAZY, items, sizeof items / sizeof *items, true);
         if (f != NULL)
             f->made_of = f->n;
-        r->info.at[its[i]].type = (PyTypeObject *)cls;
+        r->info.at[its[i]].type = cls;
     }
     rec_make_virtual(r, made, VIRTUAL_TUPLE, its, (uint32_t)copies, true);
     r->info.at[made].type = &PyTuple_Type;
@@ -431,8 +449,8 @@ lazy_class(rec *r, kin_vid lazy)
     if (f == NULL || f->kind != VIRTUAL_LAZY || !f->known || f->escaped || O(r, lazy) == NULL)
         return NULL;
     PyTypeObject *tp = r->info.at[lazy].type;
-    bool is_lazy = tp == &PyMap_Type || tp == &PyFilter_Type || (tp != NULL && tp == starmap_class());
-    if (tp != NULL && tp == accumulate_class()) /* of one that has a name nobody could tell how far it got */
+    bool is_lazy = tp == &PyMap_Type || tp == &PyFilter_Type || is_of_kind(r, lazy, KIN_ITERATOR_STARMAP);
+    if (is_of_kind(r, lazy, KIN_ITERATOR_ACCUMULATE)) /* of one that has a name nobody could tell how far it got */
         is_lazy = kin_reference_count(O(r, lazy)) == 1 && f->pos == 0;
     return is_lazy && (rec_find_callback(r, f->items[LAZY_CALLBACK], &func, &self) || applies(r, (PyObject *)tp, f->items[LAZY_CALLBACK]))
                ? tp
@@ -467,7 +485,7 @@ begin_lazy(rec *r, const consumer_row *row, kin_vid lazy)
     if (c != NULL) {
         c->source = lazy;
         c->lazy = is_shared(r, lazy) ? lazy : 0;
-        c->fold = r->info.at[lazy].type == accumulate_class();
+        c->fold = is_of_kind(r, lazy, KIN_ITERATOR_ACCUMULATE);
         if (c->fold)
             rec_take_item(r, c, c->inputs[c->next++]);
         c->select = select;
@@ -518,7 +536,7 @@ applied_items(rec *r, kin_vid lazy, kin_vid **items, uint32_t *n)
     bool ok = *items != NULL;
     if (ok && none)
         memcpy(*items, inputs, *n * sizeof **items);
-    else if (ok && r->info.at[lazy].type == accumulate_class())
+    else if (ok && is_of_kind(r, lazy, KIN_ITERATOR_ACCUMULATE))
         ok = apply_in_turn(r, f->items[LAZY_CALLBACK], inputs, *n, *items);
     else if (ok)
         ok = rec_apply_each(r, f->items[LAZY_CALLBACK], inputs, *n, width, *items);

@@ -110,10 +110,9 @@ looks_like_groupby(PyObject *obj, PyObject *it, PyObject *func)
     const groupby_head *head = (groupby_head *)obj;
     if (head->it != it || head->func != func || head->group_key != NULL || head->key != NULL || head->value != NULL)
         return false;
-    PyObject *make = kin_import("itertools", "_grouper"), *group = make != NULL ? PyObject_CallFunctionObjArgs(make, obj, func, NULL) : NULL;
+    PyObject *make = (PyObject *)kin_iterator_class(KIN_ITERATOR_GROUP), *group = make != NULL ? PyObject_CallFunctionObjArgs(make, obj, func, NULL) : NULL;
     bool ok = group != NULL && head->group == group;
     Py_XDECREF(group);
-    Py_XDECREF(make);
     return ok;
 }
 
@@ -234,45 +233,55 @@ set_groupby(PyObject *obj, PyObject *state)
 
 /* -- the classes --------------------------------------------------------------------------------------------------------------------------- */
 
-/* make: the arguments of an example, as a format: O the source, F the function. */
 typedef struct {
-    const char *module, *name, *make;
-    bool (*looks)(PyObject *obj, PyObject *it, PyObject *func);
+    const char *module, *name, *example;
+    bool (*looks)(PyObject *obj, PyObject *it, PyObject *func); /* NULL: it keeps nothing */
     void (*set)(PyObject *obj, PyObject *state);
 } state_row;
 
+#define looks_like_none NULL
+#define set_none NULL
 static const state_row rows[] = {
-    {"builtins", "enumerate", "On", looks_like_enumerate, set_enumerate},
-    {"itertools", "islice", "Onnn", looks_like_islice, set_islice},
-    {"itertools", "chain", "O", looks_like_chain, set_chain},
-    {"itertools", "pairwise", "O", looks_like_pairwise, set_pairwise},
-    {"itertools", "takewhile", "FO", looks_like_while, set_while},
-    {"itertools", "dropwhile", "FO", looks_like_while, set_while},
-    {"itertools", "accumulate", "OF", looks_like_accumulate, set_accumulate},
-    {"itertools", "_tee", "O", looks_like_tee, set_tee},
-    {"itertools", "groupby", "OF", looks_like_groupby, set_groupby},
+#define ITERATOR(KIND, module, name, makes, sources, least, most, reads, gives, state, example) {module, name, example, looks_like_##state, set_##state},
+#include "py/replay/iterators.def"
+#undef ITERATOR
 };
-enum { ROWS = sizeof rows / sizeof *rows };
+
+PyTypeObject *
+kin_iterator_class(kin_iterator_kind kind)
+{
+    static PyObject *classes[KIN_ITERATOR__COUNT];
+    return (PyTypeObject *)kin_import_once(&classes[kind], rows[kind].module, rows[kind].name);
+}
+
+kin_iterator_kind
+kin_iterator_kind_of(const PyTypeObject *tp)
+{
+    kin_iterator_kind kind = 0;
+    while (kind < KIN_ITERATOR__COUNT && (tp == NULL || kin_iterator_class(kind) != tp))
+        kind++;
+    return kind;
+}
 
 static PyObject *
-make_example(const state_row *row, PyObject *cls, PyObject *it, PyObject *func)
+make_example(const char *operands, PyObject *cls, PyObject *it, PyObject *func)
 {
-    if (strcmp(row->make, "On") == 0)
+    if (strcmp(operands, "On") == 0)
         return PyObject_CallFunction(cls, "On", it, (Py_ssize_t)7);
-    if (strcmp(row->make, "Onnn") == 0)
+    if (strcmp(operands, "Onnn") == 0)
         return PyObject_CallFunction(cls, "Onnn", it, (Py_ssize_t)0, (Py_ssize_t)5, (Py_ssize_t)2);
-    if (strcmp(row->make, "O") == 0)
+    if (strcmp(operands, "O") == 0)
         return PyObject_CallFunctionObjArgs(cls, it, NULL);
-    bool first = row->make[0] == 'F';
+    bool first = operands[0] == 'F';
     return PyObject_CallFunctionObjArgs(cls, first ? func : it, first ? it : func, NULL);
 }
 
 static bool
-looks_as_expected(const state_row *row, PyObject *cls)
+looks_as_expected(kin_iterator_kind kind)
 {
-    PyObject *numbers = Py_BuildValue("(iii)", 3, 4, 5), *it = numbers != NULL ? PyObject_GetIter(numbers) : NULL;
-    PyObject *func = kin_import("operator", "add"), *obj = it != NULL && func != NULL ? make_example(row, cls, it, func) : NULL;
-    bool ok = obj != NULL && row->looks(obj, it, func);
+    PyObject *numbers = Py_BuildValue("(iii)", 3, 4, 5), *it = numbers != NULL ? PyObject_GetIter(numbers) : NULL, *func = kin_import("operator", "add");
+    PyObject *obj = it != NULL && func != NULL ? make_example(rows[kind].example, (PyObject *)kin_iterator_class(kind), it, func) : NULL;
+    bool ok = obj != NULL && rows[kind].looks(obj, it, func);
     Py_XDECREF(obj);
     Py_XDECREF(func);
     Py_XDECREF(it);
@@ -281,39 +290,34 @@ looks_as_expected(const state_row *row, PyObject *cls)
     return ok;
 }
 
-static const state_row *
-find_row(PyTypeObject *tp)
+static bool
+is_settable(kin_iterator_kind kind)
 {
-    static PyObject *classes[ROWS];
-    static enum { UNKNOWN, OURS, OTHER } kinds[ROWS];
-    for (size_t i = 0; i < ROWS; i++) {
-        if (kin_import_once(&classes[i], rows[i].module, rows[i].name) != (PyObject *)tp)
-            continue;
-        if (kinds[i] == UNKNOWN)
-            kinds[i] = looks_as_expected(&rows[i], classes[i]) ? OURS : OTHER;
-        return kinds[i] == OURS ? &rows[i] : NULL;
-    }
-    return NULL;
+    static enum { UNKNOWN, OURS, OTHER } layouts[KIN_ITERATOR__COUNT];
+    if (layouts[kind] == UNKNOWN)
+        layouts[kind] = rows[kind].looks == NULL || looks_as_expected(kind) ? OURS : OTHER;
+    return layouts[kind] == OURS;
 }
 
 bool
-kin_iterator_can_set(PyTypeObject *tp)
+kin_iterator_can_set(const PyTypeObject *tp)
 {
-    return find_row(tp) != NULL;
+    kin_iterator_kind kind = kin_iterator_kind_of(tp);
+    return kind != KIN_ITERATOR__COUNT && is_settable(kind);
 }
 
 bool
 kin_iterator_set(PyObject *iterator, PyObject *state)
 {
-    const state_row *row = find_row(Py_TYPE(iterator));
     if (PyTuple_CheckExact(iterator)) {
         give_to_tees(iterator, state);
         return !PyErr_Occurred();
     }
-    if (row == NULL) {
+    kin_iterator_kind kind = kin_iterator_kind_of(Py_TYPE(iterator));
+    if (kind == KIN_ITERATOR__COUNT || rows[kind].set == NULL || !is_settable(kind)) {
         PyErr_SetString(PyExc_SystemError, "kintsugi: an iterator without a known state");
         return false;
     }
-    row->set(iterator, state);
+    rows[kind].set(iterator, state);
     return !PyErr_Occurred();
 }

@@ -5,8 +5,17 @@
 #include <Python.h>
 #include <stdbool.h>
 
-/* Can the state of the iterators of this class be set? False as well where the running interpreter lays them out in a way that is not ours. */
-bool kin_iterator_can_set(PyTypeObject *tp);
+typedef enum {
+#define ITERATOR(KIND, module, name, makes, sources, least, most, reads, gives, state, example) KIN_ITERATOR_##KIND,
+#include "py/replay/iterators.def"
+#undef ITERATOR
+    KIN_ITERATOR__COUNT
+} kin_iterator_kind;
+
+PyTypeObject *kin_iterator_class(kin_iterator_kind kind);       /* borrowed; NULL: this interpreter has none */
+kin_iterator_kind kin_iterator_kind_of(const PyTypeObject *tp); /* KIN_ITERATOR__COUNT: none of them */
+/* Is it one of these classes, and can all that its objects keep be set? False as well where the running interpreter lays them out in a way that is not ours. */
+bool kin_iterator_can_set(const PyTypeObject *tp);
 /* enumerate: the next number. islice: the tuple of the index that it gives next and of the number of items it has asked for.
  * or None, when it has ended. chain: the number of sources that it is done with; chain.from_iterable:
  * the iterator that it asks, or None. pairwise: the tuple of the last item, or None. takewhile, dropwhile: whether it has ended, has begun, as 1 or 0.
