@@ -364,3 +364,20 @@ def test_generator_state_after_an_exit():
     xs = tensors()
     for flag in (torch.ones(1), torch.ones(1), -torch.ones(1), torch.ones(1), -torch.ones(1)):
         assert plain(compiled(xs, flag)) == plain(take(xs, flag))
+
+
+def test_consumers_with_operands_that_they_do_not_take():
+    """What next, sum, send, close, sorted ... do with an object that asks others depends on how many operands they get; the exception of a wrong call is eager's."""
+    def use(x):
+        z, told = zip((i for i in range(3)), range(3)), []
+        for call in (lambda: type(i for i in ()).close(z), lambda: type(i for i in ()).send(z), lambda: next(z, 1, 2), lambda: sum(z, 3, 4), lambda: max(z, key=1)):
+            try:
+                call()
+            except TypeError as e:
+                told.append(str(e))
+        numbers = lambda: (i for i in (3, 1, 2))  # noqa: E731
+        return x + 1, told, list(z), sum(numbers(), 5), max(numbers(), key=lambda v: -v), sorted(numbers(), key=lambda v: -v, reverse=True), next(numbers(), 7), next(iter(()), 7)
+
+    compiled = Compiled(use)
+    for _ in range(3):
+        assert repr(compiled(torch.ones(2))) == repr(use(torch.ones(2)))

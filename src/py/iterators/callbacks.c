@@ -296,18 +296,16 @@ finish_extreme(rec *r, rec_consumer *c)
 }
 
 static const consumer_row sort_row = {"sort", TAKE_ALL, finish_sort, NULL, put_in_order, NULL};
-static const consumer_row key_rows[] = {{"sorted", TAKE_ALL, finish_sorted}, {"min", TAKE_ALL, finish_extreme},
-                                        {"max", TAKE_ALL, finish_extreme}, {NULL, TAKE_ALL, NULL}};
+const consumer_row rec_sorted_by_key = {"sorted", TAKE_ALL, finish_sorted}, rec_min_by_key = {"min", TAKE_ALL, finish_extreme},
+                   rec_max_by_key = {"max", TAKE_ALL, finish_extreme};
 
 static const consumer_row *
 key_row(PyObject *callee)
 {
     if (callee == PyDict_GetItemString(kin_type_dict(&PyList_Type), "sort"))
         return &sort_row;
-    const consumer_row *plain = rec_consumer_row(callee), *row = key_rows;
-    while (plain != NULL && row->name != NULL && strcmp(row->name, plain->name) != 0)
-        row++;
-    return plain != NULL && row->name != NULL ? row : NULL;
+    const consumer_row *plain = rec_consumer_row(callee);
+    return plain != NULL ? plain->by_key : NULL;
 }
 
 /* `key` and, for sorted, a constant `reverse`. */
@@ -316,7 +314,7 @@ read_keywords(rec *r, const consumer_row *row, const kin_vid *values, uint32_t n
               bool *reverse)
 {
     *key = 0;
-    *reverse = strcmp(row->name, "max") == 0;
+    *reverse = row == &rec_max_by_key;
     for (uint32_t i = 0; i < nkw; i++) {
         PyObject *name = PyTuple_GET_ITEM(kwnames, i);
         if (PyUnicode_CompareWithASCIIString(name, "key") == 0) {

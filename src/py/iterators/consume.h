@@ -12,7 +12,10 @@ enum { CONSUMER_ARGS = 32 };
 /* In place of a number of names: what is unpacked goes into the list below, or into the call. */
 enum { INTO_LIST = -1, INTO_CALL = -2 };
 
-typedef struct {
+/* Which operands a consumer has, and which of them it iterates over. */
+typedef enum { ITEMS, ITEMS_AND_MAYBE_MORE, ITEMS_AND_MORE, OBJECT_AND_ITEMS } consumer_operands;
+
+typedef struct consumer_row {
     const char *name;
     take_rule rule;
     bool (*finish)(rec *r, struct rec_consumer *c); /* pushes the result; false: not understood */
@@ -21,6 +24,10 @@ typedef struct {
     void (*refused)(rec *r, const struct rec_consumer *c); /* the instruction as opaque steps (NULL: a call) */
     void (*came)(rec *r, struct rec_consumer *c); /* a generator has yielded (NULL: it is asked for the next item) */
     bool raises;   /* StopIteration, where there is no item */
+    PyTypeObject *of; /* the class whose method it is (NULL: it is a builtin) */
+    consumer_operands takes;
+    bool looks;       /* `finish` looks at what the instruction has left on the stack */
+    const struct consumer_row *by_key; /* its row in calls with a key function (NULL: it takes none) */
 } consumer_row;
 
 /* A value on the stack when the instruction began. Its object may die in the instruction. */
@@ -83,6 +90,7 @@ typedef struct rec_consumer {
 void rec_next_callback(rec *r, rec_consumer *c);
 void rec_consume_as(rec *r, rec_consumer *c, const rec_args *a);
 bool rec_is_reduce(PyObject *callee); /* functools.reduce */
+extern const consumer_row rec_sorted_by_key, rec_min_by_key, rec_max_by_key;
 bool rec_find_callback(rec *r, kin_vid callback, kin_vid *func, kin_vid *self);
 bool rec_call_back(rec *r, kin_vid callback, const kin_vid *inputs, uint32_t n); /* such a callback is what comes next */
 rec_consumer *rec_begin_callbacks(rec *r, const consumer_row *row, kin_vid callback, kin_vid *inputs, uint32_t n, uint32_t width);
@@ -110,7 +118,7 @@ void rec_aim(rec *r, rec_consumer *c, int before, int after); /* what the items 
 
 /* ---- consume_rows.c ---- */
 const consumer_row *rec_consumer_row(PyObject *callee);
-bool rec_consumes_second(const consumer_row *row); /* methods: what is iterated over comes behind the object */
+int rec_consumed_operand(const consumer_row *row, uint32_t npos); /* what is iterated over; -1: it is not called with so many */
 bool rec_finish_list(rec *r, rec_consumer *c);
 
 /* ---- starred.c ---- */

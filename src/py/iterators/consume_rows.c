@@ -241,26 +241,22 @@ put_behind(rec *r, rec_consumer *c)
 }
 
 static const consumer_row rows[] = {
-    {"all", TAKE_WHILE_TRUE, finish_answer}, {"any", TAKE_WHILE_FALSE, finish_answer}, {"next", TAKE_ONE, finish_next, .raises = true},
-    {"tuple", TAKE_ALL, finish_tuple}, {"list", TAKE_ALL, rec_finish_list}, {"sum", TAKE_ALL, finish_sum},
-    {"min", TAKE_ALL, finish_extreme}, {"max", TAKE_ALL, finish_extreme}, {"set", TAKE_ALL, finish_set},
-    {"frozenset", TAKE_ALL, finish_constant}, {"dict", TAKE_ALL, finish_dict}, {"sorted", TAKE_ALL, finish_sorted},
-    {"join", TAKE_ALL, finish_constant}, {"extend", TAKE_ALL, finish_extend, NULL, put_behind, NULL},
-    {"send", TAKE_ONE, finish_send, .raises = true}, {"close", TAKE_ONE, finish_close}, {NULL, TAKE_ALL, NULL}};
+    {"all", TAKE_WHILE_TRUE, finish_answer}, {"any", TAKE_WHILE_FALSE, finish_answer},
+    {"next", TAKE_ONE, finish_next, .takes = ITEMS_AND_MAYBE_MORE, .raises = true}, {"sum", TAKE_ALL, finish_sum, .takes = ITEMS_AND_MAYBE_MORE},
+    {"tuple", TAKE_ALL, finish_tuple}, {"list", TAKE_ALL, rec_finish_list}, {"set", TAKE_ALL, finish_set},
+    {"frozenset", TAKE_ALL, finish_constant}, {"dict", TAKE_ALL, finish_dict},
+    {"min", TAKE_ALL, finish_extreme, .by_key = &rec_min_by_key}, {"max", TAKE_ALL, finish_extreme, .by_key = &rec_max_by_key},
+    {"sorted", TAKE_ALL, finish_sorted, .looks = true, .by_key = &rec_sorted_by_key},
+    {"join", TAKE_ALL, finish_constant, .of = &PyUnicode_Type, .takes = OBJECT_AND_ITEMS},
+    {"extend", TAKE_ALL, finish_extend, .written = put_behind, .of = &PyList_Type, .takes = OBJECT_AND_ITEMS},
+    {"send", TAKE_ONE, finish_send, .of = &PyGen_Type, .takes = ITEMS_AND_MORE, .raises = true},
+    {"close", TAKE_ONE, finish_close, .of = &PyGen_Type}, {NULL, TAKE_ALL, NULL}};
 
-/* Where the row's callable is found under its name. */
-static PyObject *
-home_of(const consumer_row *row, PyObject *builtins)
+int
+rec_consumed_operand(const consumer_row *row, uint32_t npos)
 {
-    if (row->finish == finish_send || row->finish == finish_close)
-        return kin_type_dict(&PyGen_Type);
-    return row->finish == finish_extend ? kin_type_dict(&PyList_Type) : strcmp(row->name, "join") == 0 ? kin_type_dict(&PyUnicode_Type) : builtins;
-}
-
-bool
-rec_consumes_second(const consumer_row *row)
-{
-    return row->finish == finish_extend || strcmp(row->name, "join") == 0;
+    bool fits = npos == 1 ? row->takes == ITEMS || row->takes == ITEMS_AND_MAYBE_MORE : npos == 2 && row->takes != ITEMS;
+    return fits ? row->takes == OBJECT_AND_ITEMS : -1;
 }
 
 /* The row of a builtin function, a builtin class, str.join or generator.send, found by identity. */
@@ -271,7 +267,7 @@ rec_consumer_row(PyObject *callee)
     if (!PyCFunction_Check(callee) && !PyType_Check(callee) && Py_TYPE(callee) != &PyMethodDescr_Type)
         return NULL;
     for (const consumer_row *row = rows; row->name; row++) {
-        if (PyDict_GetItemString(home_of(row, builtins), row->name) == callee)
+        if (PyDict_GetItemString(row->of != NULL ? kin_type_dict(row->of) : builtins, row->name) == callee)
             return row;
     }
     return NULL;
@@ -282,13 +278,11 @@ rec_consume_call(rec *r, const rec_args *a)
 {
     if (rec_make_lazy(r, a) || rec_make_tee(r, a) || rec_consume_drained(r, a) || rec_consume_callbacks(r, a) || rec_consume_iterables(r, a))
         return true;
-    if (a->nkw != 0 || a->npos == 0 || a->npos > 2)
+    const consumer_row *row = a->nkw == 0 && a->npos <= 2 ? rec_consumer_row(O(r, a->callee)) : NULL;
+    int at = row != NULL ? rec_consumed_operand(row, a->npos) : -1;
+    if (at < 0)
         return false;
-    const consumer_row *row = rec_consumer_row(O(r, a->callee));
-    uint32_t at = row != NULL && rec_consumes_second(row) ? 1 : 0;
-    bool sends = row != NULL && row->finish == finish_send, closes = row != NULL && row->finish == finish_close;
-    if (row == NULL || at >= a->npos || (a->npos == 2 && at == 0 && row->finish != finish_sum && row->finish != finish_next && !sends) || (sends && a->npos != 2))
-        return false;
+    bool sends = row->finish == finish_send, closes = row->finish == finish_close;
     bool visible = VIRTUAL(r, a->args[at]) != NULL && VIRTUAL(r, a->args[at])->kind == VIRTUAL_GENERATOR;
     bool through_iter = !visible && row->finish != finish_next && row->finish != finish_dict && !sends && !closes;
     kin_vid source = visible ? a->args[at] : through_iter ? rec_hidden_generator(r, a->args[at]) : 0;

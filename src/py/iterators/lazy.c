@@ -589,7 +589,7 @@ consume_applied(rec *r, const consumer_row *row, const rec_args *a, kin_vid lazy
     uint32_t start = r->t->steps.len;
     rec_consumer c = {.row = row, .call = *a, .source = lazy, .ended = true};
     memcpy(c.args, a->args, a->npos * sizeof *a->args);
-    if (row->rule != TAKE_ALL || strcmp(row->name, "sorted") == 0 || !applied_items(r, lazy, &c.items, &c.n))
+    if (row->rule != TAKE_ALL || row->looks || !applied_items(r, lazy, &c.items, &c.n))
         return false;
     bool shared = is_shared(r, lazy), done = row->finish(r, &c);
     if (!done)
@@ -608,7 +608,7 @@ rec_consume_lazy(rec *r, const rec_args *a)
 {
     kin_vid lazy = a->npos && a->npos <= 2 && a->nkw == 0 ? a->args[a->npos - 1] : 0;
     const consumer_row *row = lazy_class(r, lazy) ? rec_consumer_row(O(r, a->callee)) : NULL;
-    if (row == NULL || row->rule == TAKE_ONE || (a->npos == 2) != rec_consumes_second(row))
+    if (row == NULL || row->rule == TAKE_ONE || rec_consumed_operand(row, a->npos) != (int)a->npos - 1)
         return false;
     kin_vid func, self;
     if (!rec_find_callback(r, VIRTUAL(r, lazy)->items[LAZY_CALLBACK], &func, &self))
@@ -639,12 +639,11 @@ bool
 rec_consume_asked(rec *r, const rec_args *a)
 {
     const consumer_row *row = a->npos && a->npos <= 2 && a->nkw == 0 ? rec_consumer_row(O(r, a->callee)) : NULL;
-    uint32_t at = row != NULL && rec_consumes_second(row) ? 1 : 0;
-    bool more = a->npos == 2 && at == 0; /* sum's start, next's default */
-    if (row == NULL || at >= a->npos || (more && strcmp(row->name, "sum") != 0 && row->rule != TAKE_ONE) || !has_to_be_asked(r, a->args[at]) ||
-        VIRTUAL(r, a->args[at])->kind == VIRTUAL_GENERATOR || (row->rule == TAKE_ONE && VIRTUAL(r, a->args[at])->kind == VIRTUAL_ITER))
+    int at = row != NULL ? rec_consumed_operand(row, a->npos) : -1;
+    if (at < 0 || !has_to_be_asked(r, a->args[at]) || VIRTUAL(r, a->args[at])->kind == VIRTUAL_GENERATOR ||
+        (row->rule == TAKE_ONE && VIRTUAL(r, a->args[at])->kind == VIRTUAL_ITER))
         return false;
-    if (more && row->rule != TAKE_ONE && kin_is_tensor(O(r, a->args[1])))
+    if (a->npos == 2 && at == 0 && row->rule != TAKE_ONE && kin_is_tensor(O(r, a->args[1]))) /* what a sum begins with */
         return false;
     return consume_asked(r, row, a, a->args[at]);
 }
