@@ -235,18 +235,28 @@ add_model(PyObject *callable, model_fn fn)
 
 /* "name" in the module, or "class.name": what lies in the class, not bound to it. */
 static void
-add_path(PyObject *builtins, const char *path, model_fn fn)
+add_path(PyObject *module, const char *path, model_fn fn)
 {
     const char *dot = strchr(path, '.');
     char head[64];
     snprintf(head, sizeof head, "%.*s", (int)(dot ? dot - path : (long)strlen(path)), path);
-    PyObject *obj = PyObject_GetAttrString(builtins, head);
+    PyObject *obj = PyObject_GetAttrString(module, head);
     if (obj != NULL && dot != NULL)
         Py_SETREF(obj, PyType_Check(obj) ? Py_XNewRef(PyDict_GetItemString(kin_type_dict((PyTypeObject *)obj), dot + 1))
                                          : PyObject_GetAttrString(obj, dot + 1));
     if (obj != NULL)
         add_model(obj, fn);
     Py_XDECREF(obj);
+    PyErr_Clear();
+}
+
+static void
+add_rows(const char *name, const rec_method_row *rows)
+{
+    PyObject *module = PyImport_ImportModule(name);
+    for (; module != NULL && rows->name != NULL; rows++)
+        add_path(module, rows->name, rows->fn);
+    Py_XDECREF(module);
     PyErr_Clear();
 }
 
@@ -262,71 +272,24 @@ add_module(const char *name, model_fn fn)
     PyErr_Clear();
 }
 
-static void
-add_random(void)
-{
-    PyObject *cls = kin_import("_random", "Random");
-    PyObject *dict = cls != NULL && PyType_Check(cls) ? kin_type_dict((PyTypeObject *)cls) : NULL;
-    static const char *const names[] = {"random", "getrandbits"};
-    for (int i = 0; i < 2 && dict != NULL; i++)
-        if (PyDict_GetItemString(dict, names[i]) != NULL)
-            add_model(PyDict_GetItemString(dict, names[i]), rec_model_random);
-    Py_XDECREF(cls);
-    PyErr_Clear();
-}
-
-static void
-add_rows_of(const char *name, const rec_method_row *rows)
-{
-    PyObject *module = PyImport_ImportModule(name);
-    for (; module != NULL && rows->name != NULL; rows++)
-        add_path(module, rows->name, rows->fn);
-    Py_XDECREF(module);
-    PyErr_Clear();
-}
+static const struct {
+    const char *module;
+    const rec_method_row *rows;
+} tables[] = {
+    {"builtins", rec_type_rows}, {"builtins", rec_attr_rows}, {"builtins", rec_item_rows}, {"builtins", rec_build_rows}, {"builtins", rec_method_rows},
+    {"builtins", rec_namespace_rows}, {"builtins", rec_text_rows}, {"_collections", rec_ordered_rows}, {"_collections", rec_ordered_views},
+    {"_collections", rec_deque_rows}, {"_collections", rec_default_rows}, {"_functools", rec_partial_rows}, {"_random", rec_random_rows},
+    {"itertools", rec_itertools_rows}, {"sys", rec_sys_rows}, {"types", rec_function_rows}, {"types", rec_proxy_rows}};
 
 static void
 make_models(void)
 {
     models = PyDict_New();
-    PyObject *builtins = PyImport_ImportModule("builtins");
-    if (models == NULL || builtins == NULL) {
-        PyErr_Clear();
-        return;
-    }
-    static const rec_method_row *const tables[] = {rec_type_rows, rec_attr_rows, rec_item_rows, rec_build_rows,
-                                                   rec_method_rows, rec_namespace_rows, rec_text_rows};
-    for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
-        for (const rec_method_row *m = tables[i]; m->name; m++)
-            add_path(builtins, m->name, m->fn);
-    PyObject *setitem = PyDict_GetItemString(kin_type_dict(&PyODict_Type), "__setitem__");
-    if (setitem != NULL)
-        add_model(setitem, rec_model_dict_setitem);
-    add_model((PyObject *)&PyODict_Type, rec_model_ordered_dict);
-    const rec_method_row *const ordered[] = {rec_ordered_rows, rec_ordered_views};
-    for (int i = 0; i < 2; i++)
-        for (const rec_method_row *m = ordered[i]; m->name; m++) {
-            PyObject *method = PyDict_GetItemString(kin_type_dict(&PyODict_Type), m->name);
-            if (method != NULL)
-                add_model(method, m->fn);
-        }
-    PyObject *partial = kin_import("functools", "partial");
-    if (partial != NULL)
-        add_model(partial, rec_model_partial);
-    Py_XDECREF(partial);
+    for (size_t i = 0; models != NULL && i < sizeof tables / sizeof *tables; i++)
+        add_rows(tables[i].module, tables[i].rows);
+    if (models != NULL)
+        add_module("_operator", rec_model_operator);
     PyErr_Clear();
-    add_random();
-    add_rows_of("itertools", rec_itertools_rows);
-    add_rows_of("sys", rec_sys_rows);
-    add_rows_of("types", rec_function_rows);
-    add_rows_of("types", rec_proxy_rows);
-    add_rows_of("_collections", rec_deque_rows);
-    add_rows_of("_collections", rec_default_rows);
-    PyObject *frame = PySys_GetObject("_getframe"); /* borrowed */
-    if (frame != NULL)
-        add_model(frame, rec_model_frame);
-    add_module("_operator", rec_model_operator);
-    Py_DECREF(builtins);
 }
 
 static model_fn

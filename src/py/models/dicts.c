@@ -44,8 +44,8 @@ make_dict(rec *r, const rec_args *a, kin_vid first, kin_vid from, PyObject *fact
 }
 
 /* OrderedDict(), OrderedDict(pairs), OrderedDict(a=1) */
-bool
-rec_model_ordered_dict(rec *r, const rec_args *a)
+static bool
+model_ordered_dict(rec *r, const rec_args *a)
 {
     return a->npos <= 1 && a->nkw < 100 && make_dict(r, a, 0, a->npos ? a->args[0] : 0, NULL);
 }
@@ -213,8 +213,9 @@ rec_model_dict_update(rec *r, const rec_args *a)
 }
 
 const rec_method_row rec_ordered_rows[] = {
-    {"move_to_end", ordered_move}, {"popitem", ordered_popitem}, {"pop", ordered_pop}, {"copy", ordered_copy},
-    {"update", rec_model_dict_update}, {"fromkeys", rec_model_fromkeys}, {NULL, NULL}};
+    {"OrderedDict", model_ordered_dict}, {"OrderedDict.__setitem__", rec_model_dict_setitem}, {"OrderedDict.move_to_end", ordered_move},
+    {"OrderedDict.popitem", ordered_popitem}, {"OrderedDict.pop", ordered_pop}, {"OrderedDict.copy", ordered_copy},
+    {"OrderedDict.update", rec_model_dict_update}, {"OrderedDict.fromkeys", rec_model_fromkeys}, {NULL, NULL}};
 
 /* Does the class leave reading and writing to dict? _count_elements asks its instances for nothing else then. */
 static bool

@@ -75,4 +75,4 @@ model_bind(rec *r, const rec_args *a)
 }
 
 const rec_method_row rec_function_rows[] = {{"FunctionType.__get__", model_bind}, {NULL, NULL}};
-const rec_method_row rec_sys_rows[] = {{"exc_info", model_exc_info}, {"exception", model_exception}, {NULL, NULL}};
+const rec_method_row rec_sys_rows[] = {{"exc_info", model_exc_info}, {"exception", model_exception}, {"_getframe", rec_model_frame}, {NULL, NULL}};

@@ -75,8 +75,8 @@ rec_model_hash(rec *r, const rec_args *a)
 }
 
 /* random() and getrandbits() of a generator: they change nothing but its hidden state. */
-bool
-rec_model_random(rec *r, const rec_args *a)
+static bool
+model_random(rec *r, const rec_args *a)
 {
     if (a->npos < 1 || a->npos > 2 || a->nkw || (a->npos == 2 && !PyLong_CheckExact(O(r, a->args[1]))))
         return false;
@@ -85,3 +85,5 @@ rec_model_random(rec *r, const rec_args *a)
             rec_need_type(r, a->args[i]);
     return vary(r, a, KIN_STEP_EFFECT);
 }
+
+const rec_method_row rec_random_rows[] = {{"Random.random", model_random}, {"Random.getrandbits", model_random}, {NULL, NULL}};

@@ -564,7 +564,7 @@ const rec_method_row rec_proxy_rows[] = {
     {"MappingProxyType.items", proxy_items}, {"MappingProxyType.copy", proxy_copy}, {NULL, NULL}};
 
 const rec_method_row rec_ordered_views[] = {
-    {"keys", dict_keys}, {"values", dict_values}, {"items", dict_items}, {NULL, NULL}};
+    {"OrderedDict.keys", dict_keys}, {"OrderedDict.values", dict_values}, {"OrderedDict.items", dict_items}, {NULL, NULL}};
 
 const rec_method_row rec_method_rows[] = {
     {"list.append", list_append}, {"list.extend", list_extend}, {"list.insert", list_insert}, {"list.pop", list_pop},

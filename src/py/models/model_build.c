@@ -349,8 +349,8 @@ partial_of_older(rec *r, const rec_args *a)
 }
 
 /* functools.partial(f, ...). One of a partial object joins the two, and the class of f may change between calls. */
-bool
-rec_model_partial(rec *r, const rec_args *a)
+static bool
+model_partial(rec *r, const rec_args *a)
 {
     PyObject *func = a->npos ? O(r, a->args[0]) : NULL;
     if (a->npos && VIRTUAL(r, a->args[0]) != NULL && VIRTUAL(r, a->args[0])->kind == VIRTUAL_PARTIAL)
@@ -370,6 +370,8 @@ rec_model_partial(rec *r, const rec_args *a)
         rec_ref(r, a->kwnames); /* as long as the recording */
     return true;
 }
+
+const rec_method_row rec_partial_rows[] = {{"partial", model_partial}, {NULL, NULL}};
 
 const rec_method_row rec_build_rows[] = {
     {"tuple", model_tuple}, {"list", model_list}, {"dict", model_dict}, {"dict.fromkeys", rec_model_fromkeys}, {"set", model_set}, {"bool", model_bool}, {NULL, NULL}};

@@ -31,11 +31,10 @@ void rec_model_store(rec *r, const rec_args *a, kin_vid value, rec_place *place)
 bool rec_is_pure_callable(PyObject *obj);
 
 /* ---- dicts.c ---- */
-extern const rec_method_row rec_ordered_rows[], rec_ordered_views[]; /* methods of OrderedDict, by bare name */
+extern const rec_method_row rec_ordered_rows[], rec_ordered_views[]; /* OrderedDict and its methods */
 /* cls(first, pairs): an OrderedDict or a defaultdict, whose first argument is its factory; 0: none. The result of the call `a`. */
 void rec_make_dict_of(rec *r, const rec_args *a, kin_vid cls, kin_vid first, const kin_vid *pairs, uint32_t n);
 bool rec_model_fromkeys(rec *r, const rec_args *a); /* model_build.c */
-bool rec_model_ordered_dict(rec *r, const rec_args *a);
 bool rec_model_dict_update(rec *r, const rec_args *a);
 extern const rec_method_row rec_default_rows[];
 /* What _count_elements stores into a dict made here for these items: key, value, key, value ... False: not known. */
@@ -56,7 +55,7 @@ bool rec_new_method(rec *r, const rec_args *a);
 bool rec_model_ask(rec *r, const rec_args *a);       /* reads the outside world or hidden state, or acts on it; runs no Python code */
 bool rec_model_id(rec *r, const rec_args *a);
 bool rec_model_hash(rec *r, const rec_args *a);
-bool rec_model_random(rec *r, const rec_args *a);
+extern const rec_method_row rec_random_rows[];
 
 /* ---- inspecting.c ---- */
 /* True when it took care of the call. */
@@ -84,7 +83,7 @@ bool rec_model_dict_setitem(rec *r, const rec_args *a);
 bool rec_dict_of_pairs(rec *r, const rec_args *a, kin_vid *pairs, uint32_t n); /* the call's keywords behind them, for which there is room */
 /* What dict(...) makes of the operands, keywords last; malloc'ed. */
 bool rec_dict_pairs(rec *r, const rec_args *a, kin_vid **pairs, uint32_t *n);
-bool rec_model_partial(rec *r, const rec_args *a);
+extern const rec_method_row rec_partial_rows[];
 bool rec_model_exception(rec *r, const rec_args *a);
 
 /* ---- model_items.c ---- */
