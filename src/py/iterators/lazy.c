@@ -202,12 +202,6 @@ rec_source(rec *r, kin_vid vid)
 /* -- its operands besides the sources --------------------------------------------------------------------------------------- */
 
 static bool
-is_keyword(const rec_args *a, uint32_t i, const char *name)
-{
-    return PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(a->kwnames, i), name) == 0;
-}
-
-static bool
 is_callback(rec *r, const rec_args *a, kin_vid vid)
 {
     kin_vid func, self;
@@ -243,7 +237,7 @@ reads_fill(rec *r, const rec_args *a, lazy_operands *out)
 {
     out->more[0] = a->nkw == 1 ? a->args[a->npos] : rec_const(r, Py_None);
     out->nmore = 1;
-    return a->nkw == 0 || (a->nkw == 1 && is_keyword(a, 0, "fillvalue"));
+    return a->nkw == 0 || (a->nkw == 1 && rec_is_keyword(a, 0, "fillvalue"));
 }
 
 /* Is it a constant that is a small number, or None? */
@@ -261,7 +255,7 @@ is_count(rec *r, kin_vid *vid, bool none)
 static bool
 reads_start(rec *r, const rec_args *a, lazy_operands *out)
 {
-    if (a->nkw > 1 || (a->nkw == 1 && (a->npos != 1 || !is_keyword(a, 0, "start"))))
+    if (a->nkw > 1 || (a->nkw == 1 && (a->npos != 1 || !rec_is_keyword(a, 0, "start"))))
         return false;
     kin_vid start = a->npos + a->nkw == 2 ? a->args[1] : 0;
     return start == 0 || is_count(r, &start, false);
@@ -298,9 +292,9 @@ reads_total(rec *r, const rec_args *a, lazy_operands *out)
     static PyObject *add;
     kin_vid func = a->npos == 2 ? a->args[1] : 0, start = 0;
     for (uint32_t i = 0; i < a->nkw; i++) {
-        if (is_keyword(a, i, "initial"))
+        if (rec_is_keyword(a, i, "initial"))
             start = a->args[a->npos + i];
-        else if (is_keyword(a, i, "func") && a->npos == 1)
+        else if (rec_is_keyword(a, i, "func") && a->npos == 1)
             func = a->args[a->npos + i];
         else
             return false;
@@ -320,7 +314,7 @@ static bool
 reads_key(rec *r, const rec_args *a, lazy_operands *out)
 {
     out->callback = a->npos == 2 ? a->args[1] : a->nkw == 1 ? a->args[a->npos] : 0;
-    if (a->npos + a->nkw > 2 || (a->nkw == 1 && !is_keyword(a, 0, "key")) || !read_optional(r, &out->callback))
+    if (a->npos + a->nkw > 2 || (a->nkw == 1 && !rec_is_keyword(a, 0, "key")) || !read_optional(r, &out->callback))
         return false;
     return out->callback == 0 || is_callback(r, a, out->callback);
 }

@@ -98,7 +98,7 @@ static int
 read_last(rec *r, const rec_args *a, uint32_t place)
 {
     kin_vid last = 0;
-    if (a->nkw == 1 && a->npos == place && PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(a->kwnames, 0), "last") == 0)
+    if (a->nkw == 1 && a->npos == place && rec_is_keyword(a, 0, "last"))
         last = a->args[a->npos];
     else if (a->nkw == 0 && a->npos == place + 1)
         last = a->args[place];

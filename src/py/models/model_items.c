@@ -125,7 +125,7 @@ virtual_iterator(rec *r, const rec_args *a, const kin_vid *items, uint32_t n)
 static PyObject *
 only_keyword(rec *r, const rec_args *a, const char *name, PyTypeObject *tp)
 {
-    if (a->nkw != 1 || PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(a->kwnames, 0), name) != 0)
+    if (a->nkw != 1 || !rec_is_keyword(a, 0, name))
         return NULL;
     kin_vid value = a->args[a->npos];
     return Py_TYPE(O(r, value)) == tp && rec_need_const(r, value) != 0 ? O(r, value) : NULL;
@@ -315,7 +315,7 @@ model_sum(rec *r, const rec_args *a)
 {
     kin_vid *items = NULL, from = a->npos ? a->args[0] : 0, acc;
     uint32_t n;
-    bool named = a->nkw == 1 && a->npos == 1 && PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(a->kwnames, 0), "start") == 0;
+    bool named = a->nkw == 1 && a->npos == 1 && rec_is_keyword(a, 0, "start");
     if (rec_model_pure(r, a))
         return true;
     if (a->npos < 1 || a->npos > 2 || (a->nkw && !named) || (acc = start_of_sum(r, a)) == 0)

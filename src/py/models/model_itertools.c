@@ -172,8 +172,7 @@ model_product(rec *r, const rec_args *a)
     long times = 1;
     bool ok = a->npos > 0 && a->nkw <= 1;
     if (ok && a->nkw)
-        ok = PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(a->kwnames, 0), "repeat") == 0 &&
-             (times = number(r, a->args[a->npos])) > 0;
+        ok = rec_is_keyword(a, 0, "repeat") && (times = number(r, a->args[a->npos])) > 0;
     for (long t = 0; ok && t < times; t++)
         ok = (t == 0 || VIRTUAL(r, a->args[0]) == NULL || VIRTUAL(r, a->args[0])->kind != VIRTUAL_ITER) &&
              read_lists(r, a, 0, a->npos, &l);
@@ -232,7 +231,7 @@ static bool
 model_zip_longest(rec *r, const rec_args *a)
 {
     lists l = {0};
-    bool fill = a->nkw == 1 && PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(a->kwnames, 0), "fillvalue") == 0;
+    bool fill = a->nkw == 1 && rec_is_keyword(a, 0, "fillvalue");
     bool ok = (a->nkw == 0 || fill) && read_lists(r, a, 0, a->npos, &l);
     kin_vid other = fill ? a->args[a->npos] : rec_const(r, Py_None);
     uint32_t longest = 0;

@@ -54,18 +54,12 @@ count_fields(PyObject *names, bool renamed)
     return n;
 }
 
-static bool
-is_keyword(const rec_args *a, uint32_t i, const char *name)
-{
-    return PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(a->kwnames, i), name) == 0;
-}
-
 /* Does the call replace names that are no names of fields? */
 static bool
 renames(rec *r, const rec_args *a)
 {
     for (uint32_t i = 0; i < a->nkw; i++)
-        if (is_keyword(a, i, "rename"))
+        if (rec_is_keyword(a, i, "rename"))
             return O(r, a->args[a->npos + i]) == Py_True;
     return false;
 }
@@ -79,7 +73,7 @@ is_right(rec *r, const rec_args *a)
     Py_ssize_t n = known ? count_fields(names, renames(r, a)) : -1;
     for (uint32_t i = 0; n >= 0 && i < a->nkw; i++) {
         PyObject *value = O(r, a->args[a->npos + i]);
-        bool defaults = is_keyword(a, i, "defaults");
+        bool defaults = rec_is_keyword(a, i, "defaults");
         if (value == NULL || (defaults && value != Py_None && (!PyTuple_CheckExact(value) || PyTuple_GET_SIZE(value) > n)))
             return false;
     }
@@ -102,7 +96,7 @@ read_keywords(rec *r, const rec_args *a, kin_vid *values, PyObject **names)
 {
     bool module = false, ok = true;
     for (uint32_t i = 0; ok && i < a->nkw; i++) {
-        module = module || is_keyword(a, i, "module");
+        module = module || rec_is_keyword(a, i, "module");
         ok = (values[i] = rec_need_const(r, a->args[a->npos + i])) != 0;
     }
     Py_ssize_t n = a->nkw + !module;

@@ -68,7 +68,6 @@ typedef struct {
     PyObject *obj;        /* as seen while recording; may dangle when !held: use only from a live slot */
     PyTypeObject *type;   /* exact type, when known by fact, check or construction */
     uint32_t type_epoch;    /* ... for heap types valid in this epoch only */
-    uint32_t tag_epoch;     /* epoch + 1 in which the type's version was also made a fact */
     uint32_t born_epoch;    /* epoch in which the value came into being */
     kin_vid as_const;     /* the CONST it was specialised to */
     uint32_t meta_epoch;  /* tensors: meta epoch + 1 for which meta_mask holds */
@@ -162,6 +161,12 @@ typedef struct {
     PyObject *kwnames;   /* tuple of nkw names; NULL: none */
     int ndrop;           /* how many operands the result replaces on the stack */
 } rec_args;
+
+static inline bool
+rec_is_keyword(const rec_args *a, uint32_t i, const char *name)
+{
+    return PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(a->kwnames, i), name) == 0;
+}
 
 /* The same call with another callable. */
 static inline rec_args

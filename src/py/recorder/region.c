@@ -164,7 +164,6 @@ restore_virtual(rec *r, rec_region *g)
         const saved_virtual *s = &g->virtual[i];
         now->type = old->type;
         now->type_epoch = old->type_epoch;
-        now->tag_epoch = old->tag_epoch;
         now->as_const = old->as_const;
         now->meta_epoch = 0;
         if (now->virtual != s->virtual) {

@@ -267,7 +267,7 @@ write_node(rec *r, const rec_args *given, kin_vid *fixed, const char *name)
     r->skip_expected = r->skip_expected || rec_is_torch_operator(O(r, given->callee)); /* its __call__ is Python */
     bool out_arg = false;
     for (uint32_t i = 0; i < given->nkw; i++)
-        out_arg = out_arg || PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(given->kwnames, i), "out") == 0;
+        out_arg = out_arg || rec_is_keyword(given, i, "out");
     if (is_inplace(name) || out_arg) {
         r->inplace = true;
         r->meta_epoch++;
