@@ -122,8 +122,8 @@ kin_em_reduce(kin_em *e, const kin_loop_action *a)
     LLVMPositionBuilderAtEnd(e->b, e->here);
     bool vector = kin_em_state_is_vector(e, a);
     if (vector) {
-        with.value = kin_em_widen(e, with.value, value_dtype(e, a));
-        with.position = with.position ? kin_em_widen(e, with.position, KIN_I64) : NULL;
+        with.value = kin_em_widen(e, with.value);
+        with.position = with.position ? kin_em_widen(e, with.position) : NULL;
     }
     if (state_dtype(e, a) != value_dtype(e, a))
         with.value = LLVMBuildFPExt(e->b, with.value, kin_em_type(e, state_dtype(e, a), vector), "");

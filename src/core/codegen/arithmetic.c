@@ -293,7 +293,7 @@ kin_em_op(kin_em *e, const kin_loop_inst *in, bool vector)
     for (; n < 3 && in->args[n]; n++) {
         args[n] = e->memo[in->args[n]];
         if (vector)
-            args[n] = kin_em_widen(e, args[n], e->k->insts.at[in->args[n]].dtype);
+            args[n] = kin_em_widen(e, args[n]);
     }
     LLVMValueRef v;
     if (in->op == KIN_IR_CAST)

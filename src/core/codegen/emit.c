@@ -25,7 +25,7 @@ run_update(kin_em *e, const kin_loop_action *a)
     bool vector = e->run->lanes > 1;
     LLVMPositionBuilderAtEnd(e->b, e->here);
     if (vector)
-        v = kin_em_widen(e, v, a->dtype);
+        v = kin_em_widen(e, v);
     if (a->op != KIN_IR_SCATTER_SET) {
         LLVMValueRef old = kin_em_load_for_update(e, a, vector);
         if (a->dtype == KIN_BOOL)
@@ -223,7 +223,7 @@ lanes_before(kin_em *e, LLVMValueRef n)
     LLVMValueRef numbers[KIN_EMIT_MAX_LANES];
     for (unsigned i = 0; i < e->run->lanes; i++)
         numbers[i] = LLVMConstInt(i32, i, false);
-    LLVMValueRef left = kin_em_widen(e, LLVMBuildTrunc(e->b, n, i32, ""), KIN_I32);
+    LLVMValueRef left = kin_em_widen(e, LLVMBuildTrunc(e->b, n, i32, ""));
     return LLVMBuildICmp(e->b, LLVMIntSLT, LLVMConstVector(numbers, e->run->lanes), left, "");
 }
 

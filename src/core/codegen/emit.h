@@ -92,7 +92,7 @@ LLVMValueRef kin_em_value(kin_em *e, uint32_t inst);
 void kin_em_store(kin_em *e, const kin_loop_action *a, LLVMValueRef value, bool vector);
 LLVMValueRef kin_em_load_for_update(kin_em *e, const kin_loop_action *a, bool vector);
 bool kin_em_is_vector(const kin_em *e, uint32_t inst);
-LLVMValueRef kin_em_widen(kin_em *e, LLVMValueRef v, unsigned dtype);
+LLVMValueRef kin_em_widen(kin_em *e, LLVMValueRef v);
 LLVMTypeRef kin_em_type(const kin_em *e, unsigned dtype, bool vector); /* of values in registers */
 LLVMValueRef kin_em_const_like(LLVMTypeRef type, unsigned dtype, kin_scalar value);
 LLVMValueRef kin_em_round_half(kin_em *e, LLVMValueRef v, unsigned dtype);

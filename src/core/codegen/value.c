@@ -122,7 +122,7 @@ kin_em_int_like(LLVMTypeRef type, int64_t v)
 }
 
 LLVMValueRef
-kin_em_widen(kin_em *e, LLVMValueRef v, unsigned dtype)
+kin_em_widen(kin_em *e, LLVMValueRef v)
 {
     LLVMTypeRef t = LLVMTypeOf(v);
     if (e->run->lanes == 1 || is_vector_type(t))
@@ -294,7 +294,7 @@ static LLVMValueRef
 divide_lanes(kin_em *e, bool quotient, LLVMValueRef v, LLVMValueRef by, LLVMTypeRef wide)
 {
     LLVMTypeRef t = LLVMTypeOf(v), real = kin_em_with_element(t, LLVMDoubleTypeInContext(e->context));
-    LLVMValueRef n = kin_em_widen(e, wide ? LLVMBuildTrunc(e->b, by, element_of(t), "") : by, KIN_I64), q;
+    LLVMValueRef n = kin_em_widen(e, wide ? LLVMBuildTrunc(e->b, by, element_of(t), "") : by), q;
     if (wide)
         q = LLVMBuildFPToUI(e->b, LLVMBuildFDiv(e->b, LLVMBuildUIToFP(e->b, v, real, ""), LLVMBuildUIToFP(e->b, n, real, ""), ""), t, "");
     else
@@ -328,7 +328,7 @@ steps_of(kin_em *e, lane_step s)
 {
     if (!kin_em_is_open(e, s.number))
         return iota(e, s.step);
-    return LLVMBuildMul(e->b, iota(e, 1), kin_em_widen(e, kin_em_number(e, s.number, 0), KIN_I64), "");
+    return LLVMBuildMul(e->b, iota(e, 1), kin_em_widen(e, kin_em_number(e, s.number, 0)), "");
 }
 
 static LLVMValueRef
@@ -336,7 +336,7 @@ index_vector(kin_em *e, kin_ix x, unsigned level)
 {
     const kin_ix_expr *expr = kin_ix_at(&e->k->ix, x);
     lane_step s = lanes_of(e, x);
-    LLVMValueRef v = kin_em_widen(e, index_scalar(e, x, level), KIN_I64);
+    LLVMValueRef v = kin_em_widen(e, index_scalar(e, x, level));
     if (s.step)
         v = LLVMBuildAdd(e->b, v, steps_of(e, s), "");
     for (uint32_t i = 0; i < expr->nterms; i++) {
@@ -346,7 +346,7 @@ index_vector(kin_em *e, kin_ix x, unsigned level)
             continue;
         LLVMValueRef one = atom_vector(e, a, level);
         if (t.coef != 1)
-            one = LLVMBuildMul(e->b, one, kin_em_widen(e, kin_em_number(e, NUMBER_OF(e, of_term, expr->terms + i), t.coef), KIN_I64), "");
+            one = LLVMBuildMul(e->b, one, kin_em_widen(e, kin_em_number(e, NUMBER_OF(e, of_term, expr->terms + i), t.coef)), "");
         v = LLVMBuildAdd(e->b, v, one, "");
     }
     return v;
@@ -371,7 +371,7 @@ kin_em_mask_for(kin_em *e, uint32_t mask, bool vector)
     if (!vector)
         return m ? any_lane(e, m) : NULL;
     if (m)
-        m = kin_em_widen(e, m, KIN_BOOL);
+        m = kin_em_widen(e, m);
     if (e->lanes == NULL || e->run->lanes == 1)
         return m;
     return m ? LLVMBuildAnd(e->b, m, e->lanes, "") : e->lanes;
@@ -636,7 +636,7 @@ emit_load(kin_em *e, const kin_loop_inst *in, bool vector, unsigned level)
         v = run ? load_run(e, in->buffer, in->dtype, index, mask) : load_one(e, in->buffer, in->dtype, index, mask);
     }
     v = from_memory(e, v, in->dtype);
-    return vector ? kin_em_widen(e, v, in->dtype) : v;
+    return vector ? kin_em_widen(e, v) : v;
 }
 
 LLVMValueRef
@@ -713,7 +713,7 @@ kin_em_store(kin_em *e, const kin_loop_action *a, LLVMValueRef value, bool vecto
     lane_step s = lanes_of(e, a->index);
     bool local = is_local_columns(e, a->buffer);
     vector = e->run->lanes > 1 && (local || vector || s.step || s.irregular);
-    LLVMValueRef v = to_memory(e, vector ? kin_em_widen(e, value, a->dtype) : value, a->dtype);
+    LLVMValueRef v = to_memory(e, vector ? kin_em_widen(e, value) : value, a->dtype);
     LLVMValueRef mask = vector && !local ? kin_em_mask_for(e, 0, true) : NULL;
     if (vector && !local && is_every_other(e, s, a->dtype))
         store_every_other(e, a, v, mask);
@@ -730,9 +730,9 @@ emit_check(kin_em *e, const kin_loop_inst *in, bool vector)
 {
     LLVMValueRef v = e->memo[in->args[0]];
     if (vector)
-        v = kin_em_widen(e, v, KIN_I64);
+        v = kin_em_widen(e, v);
     LLVMValueRef limit = kin_em_number(e, NUMBER_OF(e, of_inst, in - e->k->insts.at), in->value.i);
-    LLVMValueRef bad = LLVMBuildICmp(e->b, LLVMIntUGE, v, vector ? kin_em_widen(e, limit, KIN_I64) : limit, "");
+    LLVMValueRef bad = LLVMBuildICmp(e->b, LLVMIntUGE, v, vector ? kin_em_widen(e, limit) : limit, "");
     LLVMValueRef counts = kin_em_mask_for(e, in->mask, vector);
     kin_em_error_if(e, counts ? LLVMBuildAnd(e->b, bad, counts, "") : bad);
     return LLVMBuildSelect(e->b, bad, LLVMConstNull(LLVMTypeOf(v)), v, "");
@@ -764,7 +764,7 @@ emit_inst(kin_em *e, uint32_t n, bool vector, unsigned level)
         if (e->accs[in->buffer] == NULL)
             kin_em_fail(e, "accumulator used before its phase");
         else
-            return vector ? kin_em_widen(e, e->accs[in->buffer], in->dtype) : e->accs[in->buffer];
+            return vector ? kin_em_widen(e, e->accs[in->buffer]) : e->accs[in->buffer];
         return LLVMGetPoison(kin_em_type(e, in->dtype, vector));
     case KIN_LI_OP: return kin_em_op(e, in, vector);
     case KIN_LI_NONE: break;

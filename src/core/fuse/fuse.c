@@ -82,7 +82,7 @@ shares(const group *g, const sources *s)
 }
 
 static bool
-writes(const fuse *f, const group *g, const sources *s)
+writes(const group *g, const sources *s)
 {
     for (uint32_t i = 0; i < s->reads.len; i++)
         for (uint32_t j = 0; j < g->statements.len; j++)
@@ -204,7 +204,7 @@ find_group(fuse *f, const statement *s, const sources *from)
     for (uint32_t i = 0; i < f->groups.len - first && f->groups.len && tries < MOST_TRIES; i++) {
         uint32_t g = i == 0 ? first : f->groups.len - i; /* the one it reads from, then from the end */
         const group *to = &f->groups.at[g];
-        bool reads = writes(f, to, from);
+        bool reads = writes(to, from);
         if (to->closed && !to->is_extern && reads)
             note(f, apart_from_read, s->node, "that kernel ends with a scan or a scatter");
         if (to->closed || g < first || (!reads && !shares(to, from)))

@@ -51,7 +51,7 @@ sum_block(const table *t, int64_t at, const float *x, int64_t n)
 }
 
 static void
-scale_block(const table *t, int64_t at, float *x, int64_t n)
+scale_block(const table *t, float *x, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
         x[i] *= t->by;
@@ -69,7 +69,7 @@ run_share(int64_t begin, int64_t end, void *arg)
             if (t->sums != NULL)
                 sum_block(t, b, t->parts[p].data + from, n);
             else
-                scale_block(t, b, t->parts[p].data + from, n);
+                scale_block(t, t->parts[p].data + from, n);
         }
     }
 }

@@ -88,7 +88,7 @@ adopt_frame(side_run *b, uint32_t depth, uint32_t snap)
 }
 
 static bool
-begin_side_trace(side_run *b, uint32_t step)
+begin_side_trace(side_run *b)
 {
     rec *r = b->r;
     uint32_t snap = kin_exit_snap(b->exit);
@@ -172,7 +172,7 @@ kin_record_exit(const kin_record_options *options, kin_entry *v, uint32_t step, 
     kin_trace_mark before_it = kin_trace_end(&v->trace);
     rec *r = kin_record_can_join(&v->trace.steps.at[step]) && !kin_record_active() ? rec_new(options, v, result) : NULL;
     side_run b = {.r = r, .exit = exit};
-    if (r == NULL || !begin_side_trace(&b, step)) {
+    if (r == NULL || !begin_side_trace(&b)) {
         snprintf(result->reason, sizeof result->reason, "no side trace can be recorded here");
         if (r != NULL)
             rec_free(r);

@@ -149,7 +149,7 @@ row_of_callee(PyObject *obj, uint32_t n)
 
 /* Generators and coroutines: whoever has them may resume code that nobody watches. */
 static int
-row_of_suspended(rec *r, PyObject *callee, const char *name, const kin_vid *args, uint32_t n)
+row_of_suspended(rec *r, PyObject *callee, const kin_vid *args, uint32_t n)
 {
     if (rec_callable_knows(callee, KIN_KNOWS_NO_RESUME))
         return -1;
@@ -277,7 +277,7 @@ rec_opaque_row(rec *r, kin_vid callee, const kin_vid *args, uint32_t n)
     if (row < 0 && (only_moves(r, obj, name, args, n) || is_in_contextlib(r)))
         return -1;
     if (row < 0)
-        row = row_of_suspended(r, obj, name, args, n);
+        row = row_of_suspended(r, obj, args, n);
     if (row >= 0)
         return row;
     bool handed = rec_any_tensor(r, args, n) || (VIRTUAL(r, callee) && rec_any_tensor(r, &callee, 1));

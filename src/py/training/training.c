@@ -126,7 +126,7 @@ launch_training_awaits(void)
 
 /* Gradients, as far as there are any, are the outs of the backward code in order. */
 static void
-number_gradients(launch_training *t, const kin_capture_joint *j, const kin_halves *h)
+number_gradients(launch_training *t, const kin_capture_joint *j)
 {
     uint32_t next = 0;
     for (uint32_t i = 0; i < t->nwanting; i++) {
@@ -200,7 +200,7 @@ fill(launch_training *t, const kin_capture *capture, launch_code *forward, const
     }
     mark_detached(t, capture, forward);
     launch_again_find_written(g, t->written);
-    number_gradients(t, j, h);
+    number_gradients(t, j);
     for (uint32_t i = 0; i < g->ninputs - t->nresults; i++)
         if (h->parts.inputs[i])
             t->kept[t->nkept++] = i;
