@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/tier/tier.h"
 #include "py/aten/make.h"
 #include "py/aten/tensor.h"
 #include "py/compat/failure.h"
@@ -12,8 +13,6 @@
 #include "py/capture/capture.h"
 #include "py/launch/launch.h"
 #include "py/launch/signature.h"
-
-enum { PROOFS = 64 /* kinds of inputs; for others the steps run one by one */ };
 
 typedef struct {
     launch_signature signature;
@@ -170,7 +169,7 @@ prove(backend_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyObje
     for (uint32_t i = 0; i < subgraph->nin; i++)
         if (in[i] == NULL)
             return KIN_BREAK;
-    if (self->proofs.len >= PROOFS)
+    if (self->proofs.len >= KIN_TIER_PROOF_KINDS)
         return KIN_BREAK;
     self->sized = has_sized_tests(v, subgraph);
     KIN_TRY(launch_signature_make(in, subgraph->nin, NULL, true, &signature, &which));
@@ -290,7 +289,7 @@ choose_backend(kin_launcher *base, kin_entry *v, const kin_subgraph *subgraph, P
         learn_backend(base, v, subgraph, in, NULL);
         p = find_proof(self, in, had);
     }
-    *learn = p == NULL && self->proofs.len < PROOFS;
+    *learn = p == NULL && self->proofs.len < KIN_TIER_PROOF_KINDS;
     self->missed = *learn && had != NULL;
     return p != NULL && p->holds ? (void *)(uintptr_t)p : NULL;
 }

@@ -1,7 +1,7 @@
 /* The entries of one compiled function (cache.h). */
 #include "py/cache/cache.h"
 
-enum { MAX_CODES = 16, MAX_SHAPES = 64 };
+#include "core/tier/tier.h"
 
 /* -- call shapes ------------------------------------------------------------------------------------------- */
 
@@ -105,9 +105,9 @@ add_code(kin_cache *cache, PyCodeObject *code)
     if (entry == NULL)
         return NULL;
     entry->code = (PyCodeObject *)Py_NewRef((PyObject *)code);
-    if (cache->codes.len == MAX_CODES) {
+    if (cache->codes.len == KIN_TIER_CODES) {
         retire(cache, cache->codes.at[0]);
-        memmove(cache->codes.at, cache->codes.at + 1, (MAX_CODES - 1) * sizeof *cache->codes.at);
+        memmove(cache->codes.at, cache->codes.at + 1, (KIN_TIER_CODES - 1) * sizeof *cache->codes.at);
         cache->codes.len--;
         cache->last = NULL;
     }
@@ -127,7 +127,7 @@ kin_cache_add(kin_cache *cache, PyCodeObject *code, Py_ssize_t nargs, PyObject *
     kin_code_entry *entry = find_code(cache, code);
     if (entry == NULL)
         entry = add_code(cache, code);
-    if (entry == NULL || entry->shapes.len >= MAX_SHAPES)
+    if (entry == NULL || entry->shapes.len >= KIN_TIER_SHAPES)
         return NULL;
     shape = calloc(1, sizeof *shape);
     if (shape == NULL)

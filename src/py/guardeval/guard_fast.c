@@ -6,10 +6,7 @@
  */
 #include "py/guardeval/guard_arm.h"
 
-enum {
-    CLOSE = 64, /* changes closer than this many evaluations count as repeated */
-    LIMIT = 4   /* repeated changes that make a site be given up */
-};
+#include "core/tier/tier.h"
 
 /* ---- trying --------------------------------------------------------------------------------------------------- */
 
@@ -89,7 +86,7 @@ static bool
 strike_site(struct kin_guard_prog *p, kin_guard_epoch *s, uint32_t site, bool close, unsigned weight)
 {
     p->strikes[site] = (uint8_t)(close ? p->strikes[site] + weight : 1);
-    if (p->strikes[site] < LIMIT)
+    if (p->strikes[site] < KIN_TIER_WORD_CHANGES)
         return false;
     p->strikes[site] = 0;
     drop_site(p, s, site);
@@ -99,7 +96,7 @@ strike_site(struct kin_guard_prog *p, kin_guard_epoch *s, uint32_t site, bool cl
 static bool
 note_change(kin_guard_epoch *s)
 {
-    bool close = s->evals - s->last_change <= CLOSE;
+    bool close = s->evals - s->last_change <= KIN_TIER_WORD_CLOSE;
     s->last_change = s->evals;
     return close;
 }

@@ -125,8 +125,9 @@ may_take(const kernel_launcher *self, PyObject *obj)
     return self->context.training || !kin_is_tensor(obj) || !kin_tensor_requires_grad(obj) || !kin_grad_enabled();
 }
 
+enum { LOOKED_THROUGH = 8 }; /* versions */
+
 /* With code for all sizes, the version is found or made when all inputs exist; until then the launcher itself takes its place. */
-enum { LOOKED_THROUGH = 8 };
 static bool
 decides_late(const kernel_launcher *self)
 {

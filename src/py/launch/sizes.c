@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "core/base/clock.h"
+#include "core/tier/tier.h"
 #include "py/launch/launch_priv.h"
 
 bool
@@ -189,8 +190,6 @@ launch_sizes_take_over(const kernel_launcher *self, launch_version *version)
                                        .decided = true, .uses = KIN_TIER_AB_FIRST_USES};
 }
 
-enum { MOST_TRIES = 12 };
-
 /* One expensive run, perhaps because of another process, says little: the lowest cost counts, raised by each run that costs more. */
 static void
 note_least(double *least, double ns)
@@ -204,7 +203,7 @@ launch_sizes_note_made(kernel_launcher *self, launch_version *version, double ns
     launch_sizes *s = &self->sizes;
     if (!launch_sizes_are_on(self) || version->code == NULL)
         return;
-    s->tries += s->tries < MOST_TRIES && s->without >= KIN_TIER_PLAN_AGAIN * (1u << s->tries);
+    s->tries += s->tries < KIN_TIER_PLAN_AGAIN_DOUBLES && s->without >= KIN_TIER_PLAN_AGAIN * (1u << s->tries);
     s->without = 0;
     s->nmade += s->ready && !version->copied;
     s->ncopied += version->copied;

@@ -10,6 +10,7 @@
 #include <time.h>
 
 #include "core/base/clock.h"
+#include "core/tier/tier.h"
 #include "core/tiles/tile.h"
 #include "py/aten/make.h"
 #include "py/capture/capture.h"
@@ -59,14 +60,12 @@ typedef struct {
     double best; /* ns */
 } contender;
 
-static const double FASTER = 1.25; /* BLAS is in use if ours take so many times as long */
-
-/* Is it on one side of that by far? */
+/* Is it on one side of the limit by far? */
 static bool
 is_clear(const contender *both)
 {
     double ratio = both[0].best / both[1].best;
-    return ratio < 1.05 || ratio > 1.5;
+    return ratio < KIN_TIER_OWN_PRODUCTS_CLEARLY || ratio > KIN_TIER_BLAS_CLEARLY;
 }
 
 /* A product with b packed as it is done for frozen weights, by each of two in turns: the processor's clock may change meanwhile, and then does so for both. False
@@ -109,7 +108,7 @@ is_own_better(void)
     bool one = find_symbol("MKL_Set_Num_Threads_Local", &set_threads);
     int before = one ? set_threads(1) : 0;
     contender both[2] = {{.blas = &own}, {.blas = &found}};
-    bool better = time_products(both, one ? CLOCK_THREAD_CPUTIME_ID : CLOCK_PROCESS_CPUTIME_ID) && both[0].best < FASTER * both[1].best;
+    bool better = time_products(both, one ? CLOCK_THREAD_CPUTIME_ID : CLOCK_PROCESS_CPUTIME_ID) && both[0].best < KIN_TIER_OWN_PRODUCTS * both[1].best;
     if (one)
         set_threads(before);
     return better;
