@@ -8,8 +8,9 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "core/base/clock.h"
 
 enum {
     PAGE = 2 << 20,      /* a large one */
@@ -207,9 +208,7 @@ drop(kin_blocks *p, block *b, block **gone)
 static time_t
 seconds(void)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
-    return t.tv_sec;
+    return (time_t)(kin_clock_read(CLOCK_MONOTONIC_COARSE) / 1e9);
 }
 
 /* Takes out what is too much or too old; the caller unmaps it without the lock. */

@@ -314,7 +314,7 @@ pack(const kin_store_key *key, const void *object, size_t len, size_t *total)
 static bool
 is_chosen(void)
 {
-    return ((uint32_t)getpid() * 2654435761u) >> 28 == 0;
+    return kin_hash_word(0, (uint64_t)getpid()) >> 60 == 0;
 }
 
 /* Sees to the limit before much has been written since the last time. */
