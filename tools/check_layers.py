@@ -52,7 +52,7 @@ MAY_INCLUDE = {
     "py/state": [],
     "py/cache": ["py/entry", "py/guardeval/guard.h", "py/replay", "py/state", "core/tier"],
     "py/report": ["py/entry", "py/refs", "py/aten", "py/compat", "py/guardeval", "py/replay", "py/driver/record.h", "py/recorder/options.h", "py/launch/launch.h",
-                  "py/cache", "py/state", "core/graph", "core/trace"],
+                  "py/cache", "py/state", "core/bytecode/canon.h", "core/graph", "core/trace"],
     "py/backend": ["py/entry", "py/guardeval/guard.h", "py/refs", "py/aten", "py/compat", "py/replay", "py/capture", "py/launch/launch.h", "py/launch/signature.h",
                    "py/report", "py/cache", "py/state", "core/tier"],
     "py/recorder": [*RECORDS],

@@ -47,7 +47,7 @@ class ExplainOutput:
     """The answer of explain(). `graphs` are torch.fx.GraphModules, made when they are asked for.
 
     graph_count, graph_break_count, op_count, break_reasons, ops_per_graph, out_guards, compile_times,
-    deferred_effects, frames, graph_texts, kernels and passes (of the function as compiled before: graphs are compiled when replayed).
+    deferred_effects, exact_sizes, frames, graph_texts, kernels and passes (of the function as compiled before: graphs are compiled when replayed).
     """
 
     def __init__(self, dumps, frames, kernels=(), no_kernels="", passes=(), calls=""):
@@ -68,6 +68,7 @@ class ExplainOutput:
         self.out_guards = [_guard(fact) for dump in dumps for fact in dump["facts"]]
         self.deferred_effects = [effect for dump in dumps for effect in dump["effects"]]
         self.is_compiling = [row for dump in dumps for row in dump["asked"]]
+        self.exact_sizes = [row for dump in dumps for row in dump["exact_sizes"]]
         self.compile_times = _times(frames[0]["name"] if frames else "?", dumps)
 
     @functools.cached_property
@@ -92,6 +93,7 @@ class ExplainOutput:
                  f"{show.count(len(self.causes), 'cause')}" if self.frames else graphs]
         for number, cause in enumerate(self.causes, 1):
             lines += ["", *(text for text, _ in show.cause_lines(number, cause))]
+        lines += [f"\n{line}" for line in _exact_lines(self.exact_sizes)]
         lines += [f"{frame['outcome']}" for frame in self.frames if frame["outcome"] != "recorded"]
         return "\n".join(lines) + "\n"
 
@@ -112,6 +114,7 @@ class ExplainOutput:
             lines.append("Deferred Effects (replayed without ending a graph):")
             lines += [f"  {e['text']}  {_messages.effect_place(e)}" for e in self.deferred_effects]
         lines += _asked_lines(self.is_compiling)
+        lines += _exact_lines(self.exact_sizes)
         lines.append("Ops per Graph:" if self.ops_per_graph else "Ops per Graph: none")
         for number, ops in enumerate(self.ops_per_graph, 1):
             lines += [f"  Ops {number}:", *(f"    {_op_name(op)}" for op in ops)]
@@ -184,6 +187,12 @@ def _asked_lines(rows):
     return ["torch.compiler.is_compiling() was asked:",
             *(f"  {row['filename']}:{row['line']} in {row['function']}: answered {row['answer']} ({_TOLD[row['who'], row['answer']]})"
               for row in rows)]
+
+
+def _exact_lines(rows):
+    if not rows:
+        return []
+    return ["Sizes that are marked as dynamic and tested exactly:", *(f"  {row['filename']}:{row['line']} in {row['function']}: {row['text']}" for row in rows)]
 
 
 # Frames of torch that stand between a module and its forward.

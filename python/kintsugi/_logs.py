@@ -137,7 +137,7 @@ def _look():
 
 
 def _is_wanted():
-    return any(_enabled(name) for name in SERVED) or passes.logger() is not None or _trace.is_wanted()
+    return any(_enabled(name) for name in SERVED) or _dynamic_log() is not None or passes.logger() is not None or _trace.is_wanted()
 
 
 def _show_unasked(collected):
@@ -153,6 +153,15 @@ def _show_unasked(collected):
             _counters.note(json.loads(text))
         elif kind == kinds["limit"]:
             _show(json.loads(text), (None, None, 0), (), ())
+
+
+def _dynamic_log():
+    """The logger of TORCH_LOGS=dynamic if somebody wants it, else None."""
+    internal, name = sys.modules.get("torch._logging._internal"), "torch.fx.experimental.symbolic_shapes"
+    if internal is None or name not in internal.log_state.log_qname_to_level:
+        return None
+    log = logging.getLogger(name)
+    return log if log.isEnabledFor(logging.INFO) else None
 
 
 def _enabled(artifact):
@@ -231,6 +240,11 @@ def _show(event, found, outer, new):
             _log(name, _messages.recompile_record(event, ids[0]), ids)
         if _trace.is_wanted():
             _trace.write_recompile(event, _ids_of_recompilation(event, new))
+    elif kind == "exact_size":
+        text = f"{event.get('filename', '?')}:{event.get('line', 0)} in {event.get('function', '?')}: {event['text']}"
+        if _dynamic_log() is not None:
+            _dynamic_log().info("%s", text)
+        _log("recompiles", text, ids_of_entry(event["entry"], event["name"]))
     elif kind == "fusion":
         if _enabled("fusion"):
             _log("fusion", f"{event['name']}, graph {event['graph']}: not fused:\n{event['text']}", _frame_of(event["name"]))

@@ -598,6 +598,8 @@ rec_new(const kin_record_options *opt, kin_entry *v, kin_record_result *result)
     r->value_numbers = rec_map_new();
     r->consts = rec_map_new();
     rec_info none = {0};
+    while (v->declared.len > 0 && v->declared.at[v->declared.len - 1].tensor >= v->trace.vals.len)
+        v->declared.len--; /* of a recording that was dropped */
     if (!r->facts_seen || !r->value_numbers || !r->consts || kin_vec_push(&r->info, none) != KIN_OK) {
         rec_free(r);
         return NULL;

@@ -63,6 +63,8 @@ kin_entry_free(kin_entry *v)
     free(v->sunk);
     kin_vec_deinit(&v->excluded);
     kin_vec_deinit(&v->asked);
+    kin_vec_deinit(&v->declared);
+    kin_vec_deinit(&v->exact);
     kin_vec_deinit(&v->steady);
     kin_vec_deinit(&v->kept);
     kin_vec_deinit(&v->random);

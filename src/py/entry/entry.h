@@ -27,6 +27,26 @@ typedef struct {
     bool answer;
 } kin_asked;
 
+/* A size that the program has marked with torch._dynamo.mark_dynamic. */
+typedef struct {
+    kin_vid tensor;
+    uint8_t dim;
+    int64_t size;
+} kin_declared_size;
+
+/* ... that is tested exactly nonetheless (report/exact_sizes.h): why, and where. */
+typedef enum { KIN_EXACT_COMPARED, KIN_EXACT_NEEDED, KIN_EXACT_ROWS, KIN_EXACT_ROUNDS, KIN_EXACT_STATIC } kin_exact_reason;
+
+typedef struct {
+    kin_vid tensor;
+    uint8_t dim;
+    uint8_t why; /* kin_exact_reason */
+    int64_t size;
+    uint32_t snap; /* 0: a guard tests it */
+    kin_ref code;
+    int line;
+} kin_exact_size;
+
 /* In the set of unstable places: what libraries do when they are told that code is being compiled is slower than eager calls. */
 #define KIN_ASKERS_SLOWER "is_compiling() of libraries"
 
@@ -67,6 +87,8 @@ typedef struct kin_entry {
     bool replan;             /* one of these has grown since the subgraphs were planned: they are planned anew after the call */
     KIN_VEC(kin_asked) asked; /* who asked torch.compiler.is_compiling() */
     KIN_VEC(kin_seen_size) seen_sizes; /* of arguments, whether a guard tests them or not; not of entries from the cache */
+    KIN_VEC(kin_declared_size) declared;
+    KIN_VEC(kin_exact_size) exact;
     PyObject *rows;          /* list: by step the row of torch.profiler that it belongs to (py/replay/rows.c); NULL: no profiler was on */
     bool grad;               /* gradients were enabled when subgraphs were first looked for, between calls */
 } kin_entry;

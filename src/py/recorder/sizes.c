@@ -58,6 +58,24 @@ is_marked(PyObject *tensor, const char *where, int dim)
     return found;
 }
 
+/* Which sizes of a tensor of the program's are marked to be dynamic, not just perhaps: it is told where they are not (report/exact_sizes.h). */
+static void
+note_declared(rec *r, kin_vid vid)
+{
+    PyObject *tensor = O(r, vid), *name = PyUnicode_FromString("_dynamo_dynamic_indices");
+    PyObject *set = name != NULL && kin_is_plain_strided(tensor) ? kin_instance_attr(tensor, name) : NULL;
+    Py_XDECREF(name);
+    for (int d = 0; set != NULL && PyAnySet_Check(set) && d < MAX_DIMS && d < (int)kin_tensor_dim(tensor); d++) {
+        kin_declared_size declared = {.tensor = vid, .dim = (uint8_t)d, .size = kin_tensor_sizes(tensor)[d]};
+        bool known = !is_marked(tensor, "_dynamo_dynamic_indices", d);
+        for (uint32_t i = 0; i < r->v->declared.len && !known; i++)
+            known = r->v->declared.at[i].tensor == vid && r->v->declared.at[i].dim == d;
+        if (!known && kin_vec_push(&r->v->declared, declared) != KIN_OK)
+            r->status = KIN_NOMEM;
+    }
+    PyErr_Clear();
+}
+
 static bool
 is_marked_dynamic(PyObject *tensor, int dim)
 {
@@ -180,6 +198,8 @@ rec_open_sizes(rec *r, kin_vid tensor)
         return i->open_sizes;
     i->open_epoch = r->meta_epoch + 1;
     i->open_sizes = 0;
+    if (val->kind == KIN_VAL_SRC)
+        note_declared(r, tensor);
     int64_t dim = kin_is_plain_strided(i->obj) ? kin_tensor_dim(i->obj) : 0;
     const int64_t *sizes = dim > 0 && dim <= MAX_DIMS ? kin_tensor_sizes(i->obj) : NULL;
     if ((r->opt->dynamic == 0 && !i->unbacked) || sizes == NULL || (val->kind != KIN_VAL_SRC && val->kind != KIN_VAL_STEP))

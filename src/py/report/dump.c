@@ -4,6 +4,7 @@
 #include "py/launch/launch.h"
 #include "py/guardeval/guard.h"
 #include "py/report/dump_priv.h"
+#include "py/report/exact_sizes.h"
 
 #include "core/diag/events.h"
 #include "py/driver/record.h"
@@ -336,6 +337,28 @@ list_asked(dumper *d)
     return list;
 }
 
+/* Sizes marked as dynamic that are tested exactly. */
+static PyObject *
+list_exact_sizes(dumper *d)
+{
+    PyObject *list = PyList_New(0);
+    for (uint32_t i = 0; list != NULL && i < d->v->exact.len; i++) {
+        const kin_exact_size *e = &d->v->exact.at[i];
+        PyObject *code = kin_refs_get(d->refs, e->code), *row = NULL;
+        PyObject *source = kin_exact_size_source(d->v, e), *text = source != NULL ? kin_exact_size_text(d->v, e) : NULL;
+        bool known = code != NULL && PyCode_Check(code);
+        if (text != NULL)
+            row = Py_BuildValue("{sOsLsOsOsOsi}", "source", source, "size", (long long)e->size, "text", text, "function", known ? ((PyCodeObject *)code)->co_qualname : Py_None,
+                                "filename", known ? ((PyCodeObject *)code)->co_filename : Py_None, "line", e->line);
+        if (row == NULL || PyList_Append(list, row) < 0)
+            Py_CLEAR(list);
+        Py_XDECREF(row);
+        Py_XDECREF(source);
+        Py_XDECREF(text);
+    }
+    return list;
+}
+
 static int
 fill_head(dumper *d, PyObject *dict)
 {
@@ -369,6 +392,7 @@ kin_dump_entry(kin_entry *v)
         || dump_set(dict, "breaks", list_steps_where(&d, is_break, describe_break)) < 0
         || dump_set(dict, "effects", list_steps_where(&d, is_effect, describe_effect)) < 0
         || dump_set(dict, "asked", list_asked(&d)) < 0
+        || dump_set(dict, "exact_sizes", list_exact_sizes(&d)) < 0
         || dump_set(dict, "steps", list_steps_where(&d, is_any, describe_step)) < 0
         || dump_set(dict, "constants", list_constants(&d)) < 0)
         Py_CLEAR(dict);

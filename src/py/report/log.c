@@ -4,6 +4,7 @@
 #include "core/diag/breaks.h"
 #include "core/diag/text.h"
 #include "py/compat/kinds.h"
+#include "py/report/exact_sizes.h"
 
 static void
 begin(kin_state *st, kin_event_kind kind, PyObject *name)
@@ -30,6 +31,14 @@ add_function(kin_state *st, PyCodeObject *code)
         kin_event_str(st->log, "function", kin_utf8(code->co_name));
 }
 
+/* Only breaks note their line when they are recorded. */
+static int
+line_of(PyCodeObject *code, const kin_snap *snap)
+{
+    int line = snap->line > 0 ? (int)snap->line : PyCode_Addr2Line(code, (int)snap->offset);
+    return line > 0 ? line : code->co_firstlineno;
+}
+
 /* File, line and function of the instruction behind a step, where it has a snapshot. */
 static void
 add_step_place(kin_state *st, const kin_entry_object *entry, const kin_step *step)
@@ -41,7 +50,7 @@ add_step_place(kin_state *st, const kin_entry_object *entry, const kin_step *ste
     PyObject *code = kin_refs_get(&entry->v->refs, snap->code);
     if (code == NULL || !PyCode_Check(code))
         return;
-    add_place(st, (PyCodeObject *)code, snap->line);
+    add_place(st, (PyCodeObject *)code, (uint32_t)line_of((PyCodeObject *)code, snap));
     kin_event_str(st->log, "function", kin_utf8(((PyCodeObject *)code)->co_qualname));
 }
 
@@ -104,7 +113,45 @@ add_frames(kin_text *text, const kin_entry *v, uint32_t snap)
     add_frames(text, v, at->parent);
     PyObject *code = kin_refs_get(&v->refs, at->code);
     if (code != NULL && PyCode_Check(code))
-        kin_text_addf(text, "%s\t%u\t%s\n", kin_utf8(((PyCodeObject *)code)->co_filename), at->line, kin_utf8(((PyCodeObject *)code)->co_name));
+        kin_text_addf(text, "%s\t%d\t%s\n", kin_utf8(((PyCodeObject *)code)->co_filename), line_of((PyCodeObject *)code, at), kin_utf8(((PyCodeObject *)code)->co_name));
+}
+
+static void
+log_exact_size(kin_state *st, const kin_entry_object *entry, const kin_exact_size *exact)
+{
+    PyObject *source = kin_exact_size_source(entry->v, exact), *text = source != NULL ? kin_exact_size_text(entry->v, exact) : NULL;
+    PyObject *code = kin_refs_get(&entry->v->refs, exact->code);
+    kin_text stack = {0};
+    add_frames(&stack, entry->v, exact->snap);
+    if (text != NULL) {
+        begin(st, KIN_EVENT_EXACT_SIZE, entry->name);
+        if (code != NULL && PyCode_Check(code)) {
+            add_place(st, (PyCodeObject *)code, (uint32_t)exact->line);
+            kin_event_str(st->log, "function", kin_utf8(((PyCodeObject *)code)->co_qualname));
+        }
+        kin_event_str(st->log, "stack", stack.at == NULL ? "" : stack.at);
+        kin_event_int(st->log, "entry", entry->number);
+        kin_event_str(st->log, "source", kin_utf8(source));
+        kin_event_int(st->log, "size", exact->size);
+        kin_event_str(st->log, "text", kin_utf8(text));
+        kin_event_end(st->log);
+    }
+    kin_text_deinit(&stack);
+    Py_XDECREF(source);
+    Py_XDECREF(text);
+}
+
+/* Sizes that the steps from `first` on test exactly although they are marked as dynamic. */
+static void
+log_exact_sizes(kin_state *st, const kin_entry_object *entry, uint32_t first)
+{
+    uint32_t told = entry->v->exact.len;
+    PyObject *type, *error, *traceback;
+    PyErr_Fetch(&type, &error, &traceback);
+    kin_exact_sizes_find(entry->v, first);
+    for (uint32_t i = told; i < entry->v->exact.len; i++)
+        log_exact_size(st, entry, &entry->v->exact.at[i]);
+    PyErr_Restore(type, error, traceback);
 }
 
 void
@@ -141,8 +188,10 @@ kin_log_record(kin_state *st, PyObject *name, PyCodeObject *code, const kin_entr
     kin_event_num(st->log, "record_ns", result->time_ns);
     kin_event_str(st->log, "reason", result->reason);
     kin_event_end(st->log);
-    if (entry != NULL)
+    if (entry != NULL) {
         log_steps(st, entry, 0);
+        log_exact_sizes(st, entry, 0);
+    }
 }
 
 void
@@ -160,6 +209,7 @@ kin_log_extend(kin_state *st, PyCodeObject *code, const kin_entry_object *entry,
     kin_event_str(st->log, "reason", result->reason);
     kin_event_end(st->log);
     log_steps(st, entry, before.steps);
+    log_exact_sizes(st, entry, before.steps);
 }
 
 void
@@ -180,8 +230,7 @@ kin_log_step_place(const kin_entry_object *entry, uint32_t step)
     PyObject *code = snap == 0 || snap >= t->snaps.len ? NULL : kin_refs_get(&entry->v->refs, t->snaps.at[snap].code);
     PyObject *text = code == NULL || !PyCode_Check(code)
                          ? PyUnicode_FromFormat("step %u", step)
-                         : PyUnicode_FromFormat("%U:%d (%U)", ((PyCodeObject *)code)->co_filename,
-                                                t->snaps.at[snap].line > 0 ? (int)t->snaps.at[snap].line : ((PyCodeObject *)code)->co_firstlineno,
+                         : PyUnicode_FromFormat("%U:%d (%U)", ((PyCodeObject *)code)->co_filename, line_of((PyCodeObject *)code, &t->snaps.at[snap]),
                                                 ((PyCodeObject *)code)->co_qualname);
     if (text == NULL)
         PyErr_Clear();
