@@ -225,6 +225,8 @@ def _show(event, found, outer, new):
     if kind in ("record", "extend"):
         compiled, entry, index = found
         _ask_for_code()
+        if kind == "extend" and _enabled("recompiles"):
+            _show_branch(event, new, (number_frame(compiled), index))
         if entry is not None:
             _show_entry(entry, (number_frame(compiled), index), outer, event)
         elif kind == "record" and _trace.is_wanted():
@@ -260,6 +262,14 @@ def _show(event, found, outer, new):
         from . import _messages
 
         logging.getLogger("torch._dynamo").warning("%s", _messages.limit_record(event))
+
+
+def _show_branch(event, new, ids):
+    from .diagnose import recompiles
+
+    left = recompiles.branch_of(event, new)
+    if left is not None:
+        _log("recompiles", f"A branch of function {event['name']} in {event.get('filename', '?')}:{event.get('line', 0)}: {recompiles.branch_text(left)}", ids)
 
 
 def backend_failures(names):

@@ -98,6 +98,11 @@ class Observed:
     def place_in_events(self):
         return _begin(self.compiled.fn)
 
+    def is_about(self, event):
+        """Events that name the line where their function begins belong to that one, others to the functions of that name."""
+        begins = event["event"] in ("record", "recompile", "limit", "fallback", "extend") and event.get("filename")
+        return (event["filename"], event["line"]) == self.place_in_events() if begins else event.get("name") in self.names
+
 
 def _begin(fn):
     if not isinstance(fn, type) and not hasattr(fn, "__code__"):
@@ -170,10 +175,8 @@ class Session:
         _compiled.made = self._made
 
     def _note(self, event):
-        """Events that name the line where their function begins belong to that one, others to the functions of that name."""
-        begins = event["event"] in ("record", "recompile", "limit", "fallback", "extend") and event.get("filename")
         for found in self._by_id.values():
-            if (event["filename"], event["line"]) == found.place_in_events() if begins else event.get("name") in found.names:
+            if found.is_about(event):
                 found.events.append(event)
 
 

@@ -3,6 +3,7 @@
 import linecache
 import re
 
+from .. import _messages
 from .causes import Cause
 
 _NAME = re.compile(r"\b[LG]\['(\w+)'\]")  # a variable of the function, or a global
@@ -13,8 +14,13 @@ _TENSOR = re.compile(r"^tensor '(?P<name>.*?)' (?P<what>.*?)(?: at index (?P<dim
 _GRAD = re.compile(r"^tensor '(?P<name>.*?)' requires_grad mismatch\. expected requires_grad=(?P<was>\d)")
 _MODE = re.compile(r"^(?P<name>\w+\(\)) == (?P<was>\w+)$")
 _ASKED = re.compile(r"(type|len|list)\((.*)\)$")
+_HERE = "the value here"  # the engine's words, as below
+_ENDED = "the recording"
+_LOOP = "the loop here"
 _CALLED = "called with another number of arguments, or with other keywords"  # the engine's words
 _THE_CALL = "the way it is called"
+_PRESENCE = re.compile(r"^(?P<key>'[^']*'|\S+) (?P<absent>not )?in (?P<of>.+?)(?P<attribute>\.__dict__)?$")
+_NUMBER = re.compile(r"-?[\d.]+(e[-+]?\d+)?$|-?(inf|nan)$")
 _KINDS = {"type": "type", "len": "length", "list": "keys"}
 # What to do, by the kind of the fact that did not hold any more.
 _REMEDIES = {
@@ -33,38 +39,114 @@ _REMEDIES = {
     "identity": "{name} is a different object: create it once, outside of the calls",
     "type": "pass {name} with the same type in every call",
     "length": "the length of {name} differs: pad it, or pass one stacked tensor instead",
+    "presence": "{name} is there in some calls only: set it before the first call (None is a value, too)",
+    "closure": "the variables that {name} captures differ: create the function once, outside of the calls, and pass what differs as an argument, a number as a tensor",
+    "rounds": "each number of rounds needs a branch of its own: pad to one number of rounds, or let one tensor operation do the work of the loop",
+    "data": "data decides: `torch.where(condition, a, b)` computes both sides in one graph, `torch.cond` runs one of them; a few outcomes are fine as they are",
+    "ended": "nothing to change: what comes behind was recorded in a later call",
     "true": "decide outside of the compiled function, or compile one function per outcome",
     "__code__": "define the function once, outside of the calls",
 }
 
 
-def of_function(observed, dumps):
-    """A cause for each value that made a recording necessary."""
+def of_function(observed, dumps, branches=False):
+    """A cause for each value that made a recording necessary; with `branches`, also for each that made a recorded call go another way, which was recorded as a branch."""
     found = {}
     for event in observed.events:
-        if event["event"] != "recompile":
-            continue
         failure = next((line.strip().removeprefix("- ") for line in event.get("failures", "").splitlines() if line.strip()), "")
-        if not failure:
-            continue
-        name, note, fact, dim = _read(failure, dumps)
-        key = name, dim
-        if key in found:
-            cause = found[key]
-            cause.count += 1
-        else:
-            cause = found[key] = _cause(observed, name, fact, dim, _change(failure, name))
-        if note not in cause.notes:
-            cause.notes.append(note)
-        cause.entries += [later["entry"] for later in observed.events if later["event"] == "record" and "entry" in later and later["seq"] > event["seq"]][:1]
-        change = _change(failure, name)
-        cause.changes.append(change)
-        hint = _REMEDIES.get(_kind(name, fact, dim, change)[0])
-        if hint is not None and hint.format(name=_kind(name, fact, dim, change)[1], dim=dim) not in cause.hints:
-            cause.hints.append(hint.format(name=_kind(name, fact, dim, change)[1], dim=dim))
+        if event["event"] == "recompile" and failure:
+            _add(found, observed, failure, dumps, event)
     for cause in found.values():
         cause.title = f"recompiled {_times(cause.count)}: {cause.title}"
+    return list(found.values()) + (_branches(observed) if branches else [])
+
+
+def _add(found, observed, failure, dumps, event):
+    name, note, fact, dim = _read(failure, dumps)
+    change = _change(failure, name)
+    key = name, dim
+    if key in found:
+        found[key].count += 1
+    else:
+        found[key] = _cause(observed, name, fact, dim, change)
+    cause = found[key]
+    if note not in cause.notes:
+        cause.notes.append(note)
+    cause.entries += [later["entry"] for later in observed.events if later["event"] == "record" and "entry" in later and later["seq"] > event["seq"]][:1]
+    cause.changes.append(tuple(map(_plain, change)))
+    hint = _hint(name, fact, dim, change)
+    if hint not in cause.hints:
+        cause.hints.append(hint)
+
+
+def _hint(name, fact, dim, change):
+    kind, about = _kind(name, fact, dim, change)
+    hint = _REMEDIES.get(kind, "keep it the same from call to call").format(name=_plain(about), dim=dim)
+    return hint.replace(f" (`torch.tensor({about})`)", "") if "<unnamed value>" in about else hint
+
+
+def branch_of(extend, events):
+    """The exit behind which a branch was recorded; None: it is not among the events."""
+    return next((e for e in reversed(events) if e["event"] == "exit" and e["seq"] < extend["seq"] and e["entry"] == extend["entry"] and e["step"] == extend["step"]), None)
+
+
+def place_of(event):
+    """(file, line, function) of an exit: the user's own line that leads there."""
+    return _messages.user_place(_messages.refusal_stack(event) if event.get("stack") else [], (event.get("filename", ""), event.get("line", 0), event.get("function", "")))
+
+
+def expression_of(event):
+    """The part of the line at which a call left the recording."""
+    if "column" not in event:
+        return ""
+    return linecache.getline(event["filename"], event["line"]).encode()[event["column"]:event["end_column"]].decode(errors="replace").strip()
+
+
+def branch_text(event):
+    """One line about an exit behind which a branch was recorded."""
+    file, line, function = place_of(event)
+    cause = Cause("branch", "", count=0)
+    _add_branch(cause, event)
+    what, was, now = cause.changes[0]
+    return f"{what} was {was}, now {now} (at {file}:{line} in {function}); what follows was recorded as a branch. What to do about it: {cause.hints[0]}"
+
+
+def _branches(observed):
+    """A cause for each place at which calls went another way than those that were recorded before."""
+    found = {}
+    for event in observed.events:
+        left = branch_of(event, observed.events) if event["event"] == "extend" else None
+        if left is None:
+            continue
+        place = place_of(left)
+        key = (place, _read(left["cause"], ())[0]) if left.get("cause") else (place, left["step"])
+        cause = found.get(key)
+        if cause is None:
+            cause = Cause("branch", "", filename=place[0], line=place[1], function=place[2], user=place,
+                          explanation="Calls in which this differs leave the recording at this line. What they do from there on was recorded as a branch, which later calls of the same kind take.")
+            found[key] = cause
+            cause.origin = [(place[0], place[1], linecache.getline(place[0], place[1]).strip())]
+            cause.count = 0
+        _add_branch(cause, left)
     return list(found.values())
+
+
+def _add_branch(cause, event):
+    failure, expression = event.get("cause", ""), expression_of(event)
+    cause.count += 1
+    name, note, _, dim = _read(failure, ()) if failure else (_ENDED, "the recording had ended here", None, None)
+    change = _change(failure, name) if failure else (name, "ended here", "goes on")
+    hint = _REMEDIES["data" if "why" in event else "ended"] if "why" in event or not failure else _hint(name, None, dim, change)
+    title = f"a branch was recorded {_times(cause.count)}: " + ("the number of rounds changed" if name == _LOOP else f"{name} changed" if dim is None else f"the size of {name} changed (dim {dim})")
+
+    def named(text):
+        """With the expression itself where no variable holds its value."""
+        return _plain(text.replace(_HERE, expression or _HERE))
+
+    cause.title, note, hint = named(title), named(note), named(hint)
+    cause.changes.append(tuple(map(named, change)))
+    cause.notes += [note] if note not in cause.notes else []
+    cause.hints += [hint] if hint not in cause.hints else []
 
 
 def _read(failure, dumps):
@@ -77,6 +159,9 @@ def _read(failure, dumps):
         return grad["name"], f"requires_grad of {grad['name']} was {grad['was'] == '1'}, now {grad['was'] == '0'}", _find_fact("", grad["name"], dumps), None
     if match is None:
         match = _NOW.match(failure)
+        present = _presence(match["was"])
+        if present is not None:
+            return present[0], "{0} was {1}, now {2}".format(*present), _find_fact(match["was"], present[0], dumps), None
         name, now = _name(match["was"]), match["now"]
         return name, match["was"] + (f", now {now}" if now else ""), _find_fact(match["was"], name, dumps), None
     what, dim = match["what"].removesuffix(" mismatch"), match["dim"]
@@ -101,7 +186,20 @@ def _change(failure, name):
     if failure == _CALLED:
         return name, "the arguments of the first call", "another number of arguments, or other keywords"
     match = _NOW.match(failure)
-    return name, match["was"].removeprefix(name).strip().removeprefix("== "), match["now"] or ""
+    present = _presence(match["was"])
+    if present is not None:
+        return present
+    was = match["was"].removeprefix(name).strip().removeprefix("== ")
+    return name, was.removeprefix("is ") if was in ("is True", "is False") else was, match["now"] or ""
+
+
+def _presence(was):
+    """(what, was, now) of an attribute or a key that is there in some calls only; None: another fact."""
+    match = _PRESENCE.match(was)
+    if match is None:
+        return None
+    name = f"{match['of']}.{match['key'][1:-1]}" if match["attribute"] else f"{match['of']}[{match['key']}]"
+    return (name, "absent", "there") if match["absent"] else (name, "there", "absent")
 
 
 def _times(count):
@@ -123,23 +221,34 @@ def _kind(name, fact, dim, change):
     known = {"rank": "rank", "stride": "stride", "requires_grad": "requires_grad"}.get(what.split(" ")[0])
     if known is not None:
         return known, name
+    if name == _LOOP:
+        return "rounds", name
+    if {was, now} == {"absent", "there"}:
+        return "presence", name
+    if ".__closure__[" in name:
+        return "closure", name.partition(".__closure__[")[0]
+    if name.endswith(".__code__"):
+        return "__code__", name
     if now in ("True", "False", "None") or was.removeprefix("is ") in ("True", "False", "None"):
         return "choice", name
     if now[:1] in ("'", '"'):
         return "text", name
+    if _NUMBER.match(was) and _NUMBER.match(now):
+        return "value", name
+    if was.startswith("is ") and not what.startswith("type("):
+        return "identity", name
     return fact["kind"] if fact is not None else "", name
 
 
 def _cause(observed, name, fact, dim, change):
     filename, line = observed.place()
     function = observed.name
-    kind, about = _kind(name, fact, dim, change)
-    remedy = _REMEDIES.get(kind, "keep it the same from call to call")
     if fact is not None and fact["line"]:
         filename, line, function = fact["filename"], fact["line"], fact["function"]
-    cause = Cause("recompile", f"{name} changed" if dim is None else f"the size of {name} changed (dim {dim})", filename=filename, line=line, function=function, user=(filename, line, function),
+    shown = _plain(name)
+    cause = Cause("recompile", f"{shown} changed" if dim is None else f"the size of {shown} changed (dim {dim})", filename=filename, line=line, function=function, user=(filename, line, function),
                   explanation="Each new kind of call is recorded and compiled once; beyond config.recompile_limit recordings, further kinds run eagerly.",
-                  hints=[remedy.format(name=about, dim=dim)])
+                  hints=[_hint(name, fact, dim, change)])
     if fact is not None and fact["line"]:
         cause.origin = [(filename, line, linecache.getline(filename, line).strip())]
     return cause
@@ -168,7 +277,7 @@ def _find_fact(was, name, dumps):
 
 
 def recompiles(fn):
-    """Why the compiled function was recorded more than once: a Cause for each value that changed, with its changes (what, was, now), the line that made
+    """Why the compiled function was recorded more than once, and where calls went another way, which was recorded as a branch: a Cause for each value that changed, with its changes (what, was, now), the line that made
     it matter (filename, line) and what to do about it (hints).
 
         for cause in kintsugi.recompiles(compiled):
@@ -181,5 +290,5 @@ def recompiles(fn):
     if compiled is None:
         raise TypeError(f"recompiles({fn!r}): expected what kintsugi.compile returned")
     observed = Observed(compiled)
-    observed.events = [event for event in _logs.events() if event.get("name") in observed.names]
-    return of_function(observed, [_api.start_engine().dump(entry) for entry in compiled.entries()])
+    observed.events = [event for event in _logs.events() if event.get("name") in observed.names and observed.is_about(event)]
+    return of_function(observed, [_api.start_engine().dump(entry) for entry in compiled.entries()], branches=True)

@@ -72,6 +72,7 @@ typedef struct kin_entry {
     bool stepwise;           /* the last replay ran most of its steps one by one */
     uint32_t running;        /* replays in progress (recursion, threads) */
     uint32_t missed;         /* the fact that failed in the epoch at which a replay last left; UINT32_MAX: a path */
+    kin_vid missed_vid;      /* ... that of this value */
     uint32_t *exit_counts;   /* by step: how often this CHECK/EPOCH left the program, KIN_EXIT_USED: its side trace was taken; NULL until needed */
     uint32_t nused;          /* side traces that were taken */
     kin_remake remake;       /* do all replays leave at one place? */

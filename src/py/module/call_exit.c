@@ -8,6 +8,7 @@
 #include "py/module/fullgraph.h"
 #include "py/module/lower.h"
 #include "py/module/unstable.h"
+#include "py/report/guard_text.h"
 #include "py/report/log.h"
 #include "py/watch/watch.h"
 
@@ -122,7 +123,7 @@ adopt_side_trace(exit_context *x, uint32_t step, kin_log_before before, const ki
         kin_log_bug(x->self->state, x->self->name, "side trace", "the entry cannot be used with its new side trace");
         return true;
     }
-    kin_log_extend(x->self->state, code, entry, step, before, result);
+    kin_log_extend(x->self->state, call_shown_code(x->self, code), entry, step, before, result);
     const kin_options *options = &x->self->state->options;
     bool refused = x->self->fullgraph && v->trace.nbreaks > 0 && options->error_class != NULL &&
                    kin_fullgraph_refuse(v, 0, options->error_class);
@@ -179,6 +180,21 @@ resume_eagerly(kin_entry_object *entry, kin_exit *exit)
     return value;
 }
 
+/* What did not hold is put into words for the first exits, and where a side trace may be recorded. */
+void
+call_look(const kin_entry *v, uint32_t step, PyObject *const *slots, void *arg)
+{
+    exit_context *x = arg;
+    const kin_options *options = &x->self->state->options;
+    bool seldom = v->exit_counts == NULL || v->exit_counts[step] <= options->exit_limit + (uint64_t)x->entry->postponed;
+    if (x->cause != NULL || kin_replay_force_exit != UINT32_MAX || !seldom || v->trace.steps.at[step].alt != 0)
+        return;
+    PyObject *type, *error, *traceback;
+    PyErr_Fetch(&type, &error, &traceback);
+    x->cause = kin_exit_text(v, step, slots);
+    PyErr_Restore(type, error, traceback);
+}
+
 /* The frame that replay stood for becomes a real one, which counts itself. */
 PyObject *
 call_leave(kin_entry *v, uint32_t step, kin_exit *exit, void *arg)
@@ -188,7 +204,8 @@ call_leave(kin_entry *v, uint32_t step, kin_exit *exit, void *arg)
     bool held = kin_signals_hold(), extending = may_extend(x, step);
     x->entry->growing |= extending; /* from here on other threads stay out */
     if (x->self->count.offered++ < MAX_LOGGED_EXITS || extending)
-        kin_log_exit(x->self->state, x->entry, step);
+        kin_log_exit(x->self->state, x->entry, step, x->cause);
+    Py_CLEAR(x->cause);
     kin_recursion_take(x->ts, -1);
     if (extending) {
         value = extend(x, step, exit);

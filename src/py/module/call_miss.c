@@ -157,8 +157,8 @@ explain_misses(const call_state *c)
 }
 
 /* What reports name: of a module that is its forward, not the __call__ around it. */
-static PyCodeObject *
-shown_code(const kin_compiled *self, PyCodeObject *code)
+PyCodeObject *
+call_shown_code(const kin_compiled *self, PyCodeObject *code)
 {
     PyObject *owner = PyMethod_Check(self->fn) ? PyMethod_GET_SELF(self->fn) : self->fn;
     PyCodeObject *forward = code->co_argcount == 1 && code->co_flags & CO_VARARGS && !PyFunction_Check(owner) ? kin_forward_code((PyObject *)Py_TYPE(owner)) : NULL;
@@ -394,7 +394,7 @@ record(call_state *c, PyObject *cause)
         entry->v->remake = (kin_remake){.settled = true, .replaced = true}; /* once */
         kin_cache_drop(&self->cache, c->remade);
     }
-    kin_log_record(self->state, self->name, shown_code(self, code), entry, &result);
+    kin_log_record(self->state, self->name, call_shown_code(self, code), entry, &result);
     if (result.health != KIN_RECORD_SOUND)
         kin_log_bug(self->state, self->name, "record", result.reason);
     warn_unknown_code();
@@ -490,7 +490,7 @@ call_run_remade(call_state *c)
         PyErr_Clear();
     old->v->remake = (kin_remake){.settled = true, .replaced = true}; /* whatever comes of it */
     bool held = kin_signals_hold();
-    kin_log_recompile(self->state, self->name, shown_code(self, c->shape->owner->code), kin_utf8(cause));
+    kin_log_recompile(self->state, self->name, call_shown_code(self, c->shape->owner->code), kin_utf8(cause));
     PyObject *value = record(c, cause);
     if (held)
         kin_signals_release();
@@ -563,11 +563,11 @@ record_or_limit(call_state *c, PyObject *cause)
     const char *text = cause == NULL ? "called with another number of arguments, or with other keywords" : kin_utf8(cause);
     if (entry->nentries >= recompile_limit(self)) {
         entry->told_limit = true;
-        kin_log_limit(self->state, self->name, shown_code(self, entry->code), recompile_limit(self), text == NULL ? "?" : text);
+        kin_log_limit(self->state, self->name, call_shown_code(self, entry->code), recompile_limit(self), text == NULL ? "?" : text);
         return call_run_eager(c, KIN_EAGER_LIMIT);
     }
     if (entry->nentries > 0)
-        kin_log_recompile(self->state, self->name, shown_code(self, entry->code), text == NULL ? "?" : text);
+        kin_log_recompile(self->state, self->name, call_shown_code(self, entry->code), text == NULL ? "?" : text);
     return record(c, cause);
 }
 

@@ -29,6 +29,7 @@ typedef struct {
     kin_entry_object *entry;
     PyThreadState *ts;
     bool extended; /* recording took part of the time */
+    PyObject *cause; /* str: what did not hold; NULL: not looked at, or not known */
 } exit_context;
 
 /* ---- dispatch.c ---- */
@@ -42,10 +43,13 @@ PyObject *call_run_replay(call_state *c, kin_entry_object *entry, PyObject **slo
 /* May timing influence what is recorded and replayed? */
 bool call_is_timed(const kin_compiled *self);
 void call_fill_record_options(const kin_compiled *self, PyObject *unstable, kin_record_options *out);
-/* kin_exit_hook; arg: an exit_context. */
+/* kin_exit_look and kin_exit_hook; arg: an exit_context. */
+void call_look(const kin_entry *v, uint32_t step, PyObject *const *slots, void *arg);
 PyObject *call_leave(kin_entry *v, uint32_t step, kin_exit *exit, void *arg);
 
 /* ---- call_miss.c ---- */
+/* The code that reports name: of a module its forward. */
+PyCodeObject *call_shown_code(const kin_compiled *self, PyCodeObject *code);
 PyObject *call_run_unknown(call_state *c);
 /* Does the entry, which fits this call, have to be recorded anew, and may it be? */
 bool call_cuts_subgraph(const kin_entry *v, uint32_t step);

@@ -214,7 +214,7 @@ PyObject *
 call_run_replay(call_state *c, kin_entry_object *entry, PyObject **slots, bool timed)
 {
     kin_entry *v = entry->v;
-    exit_context x = {c->self, entry, c->ts, false};
+    exit_context x = {.self = c->self, .entry = entry, .ts = c->ts};
     kin_recursion_take(c->ts, 1);
     PyObject *region = kin_range_begin(c->self, entry, "");
     kin_stopwatch watch = {0};
@@ -222,7 +222,7 @@ call_run_replay(call_state *c, kin_entry_object *entry, PyObject **slots, bool t
         watch = kin_stopwatch_start();
     uint64_t launches = v->launches, covered = v->covered;
     kin_optim_count optimizers = kin_optim_counted();
-    PyObject *value = kin_replay_run(v, slots, call_leave, &x);
+    PyObject *value = kin_replay_run(v, slots, call_look, call_leave, &x);
     note_run(c->self, v->launches > launches, optimizers);
     v->stepwise = ran_stepwise(v, v->covered - covered);
     if (v->stepwise)

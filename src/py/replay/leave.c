@@ -376,6 +376,8 @@ kin_run_leave(kin_run *r, uint32_t step, kin_leave how, PyObject *result, kin_ch
     count_exit(r->v, step);
     if (!r->jumped)
         r->way = offer ? step : KIN_REMAKE_NOT_TOLD;
+    if (offer && r->look != NULL)
+        r->look(r->v, step, r->slots, r->hook_arg);
     release_slots_quietly(r);
     PyObject *row = kin_rows_begin_rest(r), *value;
     if (offer && r->hook != NULL)

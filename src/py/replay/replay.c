@@ -499,6 +499,7 @@ run_epoch(kin_run *r, uint32_t step, PyObject **value)
     if (kin_guard_eval(r->v, r->t->steps.at[step].num, r->slots, &miss))
         return KIN_GO_ON;
     r->v->missed = miss.fact;
+    r->v->missed_vid = miss.vid;
     return fail_test(r, step, value);
 }
 
@@ -765,11 +766,11 @@ end_failed(kin_run *r)
 }
 
 PyObject *
-kin_replay_run(kin_entry *v, PyObject **slots, kin_exit_hook hook, void *hook_arg)
+kin_replay_run(kin_entry *v, PyObject **slots, kin_exit_look look, kin_exit_hook hook, void *hook_arg)
 {
     /* Each member by itself: clearing the whole first takes longer than a step. */
     kin_run r = {.v = v, .t = &v->trace, .refs = &v->refs, .ts = PyThreadState_Get(), .slots = slots,
-                 .nslots = v->trace.vals.len, .hook = hook, .hook_arg = hook_arg, .built_sunk = false, .jumped = false, .way = 0,
+                 .nslots = v->trace.vals.len, .look = look, .hook = hook, .hook_arg = hook_arg, .built_sunk = false, .jumped = false, .way = 0,
                  .looked = NULL, .has_exc = false, .exc = 0, .entry_exc = NULL, .last_snap = 0, .nforced = 0, .rounds = 0, .subgraphs = v->subgraphs,
                  .failed_at = 0, .waiting = NULL, .early = NULL, .drawn = NULL, .completed = 0, .chosen = NULL, .narrived = 0, .learning = NULL, .namespaces = NULL, .marker = NULL, .marked = 0, .marked_code = 0, .rows = NULL, .row = NULL, .row_name = NULL, .dropped = false};
     v->running++;

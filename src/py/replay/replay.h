@@ -16,13 +16,15 @@ struct kin_frame;
  * watch the continuation; `resume` runs it. May be NULL. Returns the call's result (new reference) or NULL. */
 typedef struct kin_exit kin_exit;
 typedef PyObject *(*kin_exit_hook)(kin_entry *v, uint32_t step, kin_exit *exit, void *arg);
+/* Sees the values before they are let go of, for reports; must run no code of the program's and leave a pending exception alone. */
+typedef void (*kin_exit_look)(const kin_entry *v, uint32_t step, PyObject *const *slots, void *arg);
 
 /* Runs the program after epoch 0's guards have passed (slots filled). Consumes everything in slots: they are all
- * NULL again when the hook is called and on return. The caller counts one frame of recursion depth for the function
+ * NULL again when the hook is called and on return; `look` (may be NULL) is called before. The caller counts one frame of recursion depth for the function
  * (compat/recursion.h) and has made sure that trace.depth frames are left; the hook gives the frame back before it
  * calls kin_exit_resume, whose frames count themselves. A hook may add a side trace to the trace only while v->running is 1.
  * NULL without an exception: a failure of our own (v->failure) before anything visible happened; run the call eagerly. */
-PyObject *kin_replay_run(kin_entry *v, PyObject **slots, kin_exit_hook hook, void *hook_arg);
+PyObject *kin_replay_run(kin_entry *v, PyObject **slots, kin_exit_look look, kin_exit_hook hook, void *hook_arg);
 
 /* The rebuilt frames of an exit, innermost last, not yet running. */
 uint32_t kin_exit_snap(const kin_exit *exit);

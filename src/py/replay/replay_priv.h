@@ -13,6 +13,7 @@ typedef struct {
     PyThreadState *ts;
     PyObject **slots;   /* by vid, owned */
     uint32_t nslots;
+    kin_exit_look look;
     kin_exit_hook hook;
     void *hook_arg;
     bool built_sunk;    /* some sunk object exists: its later changes run in sequence */

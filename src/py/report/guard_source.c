@@ -223,7 +223,7 @@ kin_path_text(const kin_entry *v, kin_vid vid, bool brief)
         return kin_object_text(kin_refs_get(&v->refs, val->key));
     if (val->kind != KIN_VAL_SRC) {
         PyObject *name = kin_refs_get(&v->refs, val->name);
-        return name ? Py_NewRef(name) : PyUnicode_FromFormat("<value %u>", vid);
+        return name ? Py_NewRef(name) : brief ? PyUnicode_FromString("<unnamed value>") : PyUnicode_FromFormat("<value %u>", vid);
     }
     PyObject *text = special_text(v, vid, brief);
     if (text || PyErr_Occurred())

@@ -6,6 +6,29 @@
 
 /* ---- facts ---------------------------------------------------------------------------------------------------- */
 
+PyObject *
+kin_named_text(PyObject *obj)
+{
+    PyObject *text = kin_object_text(obj);
+    if (text == NULL || !PyFunction_Check(obj) || PyUnicode_GET_LENGTH(text) == 0 || PyUnicode_READ_CHAR(text, PyUnicode_GET_LENGTH(text) - 1) != '>')
+        return text;
+    PyObject *place = kin_code_place(((PyFunctionObject *)obj)->func_code);
+    if (place != NULL)
+        Py_SETREF(text, PyUnicode_FromFormat("%U (%U)", text, place));
+    Py_XDECREF(place);
+    return text;
+}
+
+PyObject *
+kin_other_text(PyObject *before, PyObject *obj)
+{
+    PyObject *was = before != NULL ? kin_named_text(before) : NULL, *text = was != NULL ? kin_named_text(obj) : NULL;
+    if (text != NULL && PyUnicode_Compare(was, text) == 0)
+        Py_SETREF(text, PyUnicode_FromFormat("another object of that name, %U", text));
+    Py_XDECREF(was);
+    return text;
+}
+
 static PyObject *
 eq_text(PyObject *path, PyObject *ref)
 {
@@ -93,7 +116,7 @@ alias_text(const kin_entry *v, const kin_fact *f, PyObject *path, bool brief)
 static PyObject *
 id_text(PyObject *path, PyObject *ref)
 {
-    PyObject *object = kin_object_text(ref), *text = NULL;
+    PyObject *object = kin_named_text(ref), *text = NULL;
     if (object != NULL)
         text = PyUnicode_Compare(path, object) == 0 ? PyUnicode_FromFormat("%U was not rebound", path) : PyUnicode_FromFormat("%U is %U", path, object);
     Py_XDECREF(object);
@@ -185,12 +208,14 @@ present_keys(PyObject *dict)
 
 /* What is there instead, where that says more than "no longer". NULL without an exception otherwise. */
 static PyObject *
-new_content(const kin_fact *f, PyObject *obj)
+new_content(const kin_fact *f, PyObject *ref, PyObject *obj)
 {
     switch ((kin_fact_kind)f->kind) {
     case KIN_FACT_TYPE:
         return kin_object_text((PyObject *)Py_TYPE(obj));
-    case KIN_FACT_ID: case KIN_FACT_EQ: case KIN_FACT_SAME:
+    case KIN_FACT_ID:
+        return kin_other_text(ref, obj);
+    case KIN_FACT_EQ: case KIN_FACT_SAME:
         return kin_object_text(obj);
     case KIN_FACT_LEN:
         return kin_exact_len(obj) < 0 ? kin_object_text(obj) : PyUnicode_FromFormat("%zd", kin_exact_len(obj));
@@ -259,7 +284,7 @@ kin_miss_text(const kin_entry *v, const kin_guard_miss *miss, PyObject *const *s
     if (obj && (f->kind == KIN_FACT_TYPE_VERSION || f->kind == KIN_FACT_TYPE_TAG))
         return class_changed(v, f, obj, brief);
     PyObject *text = fact_text(v, miss->fact, brief);
-    PyObject *now = text && obj ? new_content(f, obj) : NULL;
+    PyObject *now = text && obj ? new_content(f, kin_refs_get(&v->refs, f->ref), obj) : NULL;
     if (now)
         Py_SETREF(text, PyUnicode_FromFormat("%U (now %U)", text, now));
     Py_XDECREF(now);

@@ -15,6 +15,9 @@ PyObject *kin_fact_text(const kin_entry *v, uint32_t fact);
  * kin_guard_eval has failed, with the same slots. `brief` writes x instead of L['x'], as recompile reasons do. */
 PyObject *kin_miss_text(const kin_entry *v, const kin_guard_miss *miss, PyObject *const *slots, bool brief);
 
+/* Why a replay leaves at the step: what did not hold, and what there is now, in the form of kin_miss_text. NULL (no exception): not known. */
+PyObject *kin_exit_text(const kin_entry *v, uint32_t step, PyObject *const *slots);
+
 /* The code of a class's forward, where that is a Python function; NULL otherwise. Borrowed. */
 PyCodeObject *kin_forward_code(PyObject *cls);
 /* An item of *args or **kwargs of a module's __call__: the parameter of its forward (borrowed str); NULL: something else. */

@@ -6,5 +6,9 @@
 #include "py/report/guard_text.h"
 
 PyObject *kin_path_text(const kin_entry *v, kin_vid vid, bool brief);
+/* An object in words, a lambda with the place where its code begins. */
+PyObject *kin_named_text(PyObject *obj);
+/* ... that has come in place of another one. */
+PyObject *kin_other_text(PyObject *before, PyObject *obj);
 
 #endif

@@ -54,6 +54,44 @@ add_step_place(kin_state *st, const kin_entry_object *entry, const kin_step *ste
     kin_event_str(st->log, "function", kin_utf8(((PyCodeObject *)code)->co_qualname));
 }
 
+/* The frames at a snapshot, outermost first. */
+static void
+add_frames(kin_text *text, const kin_entry *v, uint32_t snap)
+{
+    if (snap == 0 || snap >= v->trace.snaps.len)
+        return;
+    const kin_snap *at = &v->trace.snaps.at[snap];
+    add_frames(text, v, at->parent);
+    PyObject *code = kin_refs_get(&v->refs, at->code);
+    if (code != NULL && PyCode_Check(code))
+        kin_text_addf(text, "%s\t%d\t%s\n", kin_utf8(((PyCodeObject *)code)->co_filename), line_of((PyCodeObject *)code, at), kin_utf8(((PyCodeObject *)code)->co_name));
+}
+
+static void
+add_stack(kin_state *st, const kin_entry_object *entry, uint32_t snap)
+{
+    kin_text stack = {0};
+    add_frames(&stack, entry->v, snap);
+    kin_event_str(st->log, "stack", stack.at == NULL ? "" : stack.at);
+    kin_text_deinit(&stack);
+}
+
+/* Which part of the line the instruction is: for the expression. */
+static void
+add_columns(kin_state *st, const kin_entry_object *entry, const kin_step *step)
+{
+    const kin_trace *t = &entry->v->trace;
+    const kin_snap *snap = step->snap == 0 || step->snap >= t->snaps.len ? NULL : &t->snaps.at[step->snap];
+    PyObject *code = snap == NULL ? NULL : kin_refs_get(&entry->v->refs, snap->code);
+    int line, column, end_line, end_column;
+    if (code == NULL || !PyCode_Check(code) || !PyCode_Addr2Location((PyCodeObject *)code, (int)snap->offset, &line, &column, &end_line, &end_column))
+        return;
+    if (line != line_of((PyCodeObject *)code, snap) || end_line != line || column < 0)
+        return;
+    kin_event_int(st->log, "column", column);
+    kin_event_int(st->log, "end_column", end_column);
+}
+
 static void
 log_step(kin_state *st, const kin_entry_object *entry, const kin_step *step)
 {
@@ -103,40 +141,24 @@ keep_for_listener(kin_state *st, const kin_entry_object *entry)
         PyErr_Clear();
 }
 
-/* The frames at a snapshot, outermost first. */
-static void
-add_frames(kin_text *text, const kin_entry *v, uint32_t snap)
-{
-    if (snap == 0 || snap >= v->trace.snaps.len)
-        return;
-    const kin_snap *at = &v->trace.snaps.at[snap];
-    add_frames(text, v, at->parent);
-    PyObject *code = kin_refs_get(&v->refs, at->code);
-    if (code != NULL && PyCode_Check(code))
-        kin_text_addf(text, "%s\t%d\t%s\n", kin_utf8(((PyCodeObject *)code)->co_filename), line_of((PyCodeObject *)code, at), kin_utf8(((PyCodeObject *)code)->co_name));
-}
-
 static void
 log_exact_size(kin_state *st, const kin_entry_object *entry, const kin_exact_size *exact)
 {
     PyObject *source = kin_exact_size_source(entry->v, exact), *text = source != NULL ? kin_exact_size_text(entry->v, exact) : NULL;
     PyObject *code = kin_refs_get(&entry->v->refs, exact->code);
-    kin_text stack = {0};
-    add_frames(&stack, entry->v, exact->snap);
     if (text != NULL) {
         begin(st, KIN_EVENT_EXACT_SIZE, entry->name);
         if (code != NULL && PyCode_Check(code)) {
             add_place(st, (PyCodeObject *)code, (uint32_t)exact->line);
             kin_event_str(st->log, "function", kin_utf8(((PyCodeObject *)code)->co_qualname));
         }
-        kin_event_str(st->log, "stack", stack.at == NULL ? "" : stack.at);
+        add_stack(st, entry, exact->snap);
         kin_event_int(st->log, "entry", entry->number);
         kin_event_str(st->log, "source", kin_utf8(source));
         kin_event_int(st->log, "size", exact->size);
         kin_event_str(st->log, "text", kin_utf8(text));
         kin_event_end(st->log);
     }
-    kin_text_deinit(&stack);
     Py_XDECREF(source);
     Py_XDECREF(text);
 }
@@ -213,12 +235,18 @@ kin_log_extend(kin_state *st, PyCodeObject *code, const kin_entry_object *entry,
 }
 
 void
-kin_log_exit(kin_state *st, const kin_entry_object *entry, uint32_t step)
+kin_log_exit(kin_state *st, const kin_entry_object *entry, uint32_t step, PyObject *cause)
 {
     begin(st, KIN_EVENT_EXIT, entry->name);
     kin_event_int(st->log, "entry", entry->number);
     kin_event_int(st->log, "step", step);
     add_step_place(st, entry, &entry->v->trace.steps.at[step]);
+    if (cause != NULL) {
+        add_columns(st, entry, &entry->v->trace.steps.at[step]);
+        add_stack(st, entry, entry->v->trace.steps.at[step].snap);
+        kin_event_str(st->log, "cause", kin_utf8(cause));
+        kin_event_why(st->log, entry->v->trace.steps.at[step].flags & KIN_STEP_BREAK ? entry->v->trace.steps.at[step].why : KIN_WHY_NONE);
+    }
     kin_event_end(st->log);
 }
 

@@ -20,7 +20,8 @@ typedef struct {
 /* A side trace was added behind `step`. */
 void kin_log_extend(kin_state *st, PyCodeObject *code, const kin_entry_object *entry, uint32_t step,
                     kin_log_before before, const kin_record_result *result);
-void kin_log_exit(kin_state *st, const kin_entry_object *entry, uint32_t step);
+/* cause: what did not hold, with the value now (str); NULL: not known. */
+void kin_log_exit(kin_state *st, const kin_entry_object *entry, uint32_t step, PyObject *cause);
 /* "file:line (function)" of the instruction behind a step: new str, or NULL (no exception). */
 PyObject *kin_log_step_place(const kin_entry_object *entry, uint32_t step);
 void kin_log_recompile(kin_state *st, PyObject *name, PyCodeObject *code, const char *failures);

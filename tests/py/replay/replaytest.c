@@ -177,7 +177,7 @@ run_entry(kin_entry *v, PyObject *args, PyObject *log)
     }
     exit_log exits = {log, ts};
     kin_recursion_take(ts, 1);
-    PyObject *result = kin_replay_run(v, slots, log ? watch_exit : NULL, &exits);
+    PyObject *result = kin_replay_run(v, slots, NULL, log ? watch_exit : NULL, &exits);
     kin_recursion_take(ts, -1);
     for (uint32_t i = 0; i < n; i++)
         if (slots[i] != NULL)
