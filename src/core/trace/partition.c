@@ -221,7 +221,8 @@ note_roles(finder *f)
     }
 }
 
-/* By value: the first step that uses it and is neither a torch call nor deferred. A list that becomes part of another one, or of a tuple, is as it was until that one is used. */
+/* By value: the first step that uses it and is neither a torch call nor deferred. A list that becomes part of another one or of a tuple, and a
+ * variable that a function captures, is as it was until that one is used. */
 static void
 find_touches(const kin_trace *t, kin_subgraphs *subgraphs)
 {
@@ -230,7 +231,7 @@ find_touches(const kin_trace *t, kin_subgraphs *subgraphs)
         const kin_step *s = &t->steps.at[i];
         if (s->flags & KIN_STEP_TORCH || (s->flags & KIN_STEP_SUNK && kin_subgraph_builds(s)))
             continue;
-        bool holds = s->kind == KIN_STEP_BUILD_LIST || s->kind == KIN_STEP_BUILD_TUPLE;
+        bool holds = s->kind == KIN_STEP_BUILD_LIST || s->kind == KIN_STEP_BUILD_TUPLE || s->kind == KIN_STEP_BUILD_FUNCTION;
         for (uint32_t a = 0; a < s->nargs; a++) {
             uint32_t *touched = &subgraphs->touched[t->vids.at[s->args + a]];
             uint32_t by = holds ? subgraphs->touched[s->out] : i;

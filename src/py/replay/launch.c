@@ -2,12 +2,25 @@
 #include "py/replay/replay_priv.h"
 
 static PyObject *
+part_of_function(PyFunctionObject *function, uint32_t at)
+{
+    return at == KIN_FUNCTION_DEFAULTS     ? function->func_defaults
+           : at == KIN_FUNCTION_KWDEFAULTS ? function->func_kwdefaults
+           : at == KIN_FUNCTION_CLOSURE    ? function->func_closure
+                                           : NULL;
+}
+
+static PyObject *
 part_of(PyObject *holder, uint32_t at)
 {
     if (holder != NULL && PySlice_Check(holder)) {
         PySliceObject *slice = (PySliceObject *)holder;
         return at == 0 ? slice->start : at == 1 ? slice->stop : slice->step;
     }
+    if (holder != NULL && PyCell_Check(holder))
+        return at == 0 ? PyCell_GET(holder) : NULL;
+    if (holder != NULL && PyFunction_Check(holder))
+        return part_of_function((PyFunctionObject *)holder, at);
     if (holder == NULL || !(PyTuple_CheckExact(holder) || PyList_CheckExact(holder)))
         return NULL;
     return at < (size_t)PySequence_Fast_GET_SIZE(holder) ? PySequence_Fast_GET_ITEM(holder, at) : NULL;
