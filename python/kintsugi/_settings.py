@@ -108,6 +108,7 @@ TABLE = {
     ],
     "TORCH_LOGS": [
         ("dynamo", ACTS, "the artifacts that are served, at the level asked for"),
+        ("dynamic", ACTS, "sizes that are marked with mark_dynamic and tested exactly"),
         ("*", NONE, "what it logs does not happen here; a warning says so once and lists what is served"),
     ],
 }
@@ -117,7 +118,15 @@ def find(owner, name):
     """(what becomes of the setting, why)."""
     if owner == "TORCH_LOGS" and name in _logs.SERVED:
         return ACTS, "served (kintsugi/_logs.py)"
+    target, _, name_there = _alias_of(owner, name).rpartition(".")
+    if target in TABLE:
+        return find(target, name_there)
     return next((status, why) for pattern, status, why in TABLE[owner] if fnmatch.fnmatchcase(name, pattern))
+
+
+def _alias_of(owner, name):
+    """The setting of which PyTorch makes this another name (cache_size_limit: recompile_limit); "": of none."""
+    return getattr(getattr(sys.modules.get(owner), "_config", {}).get(name), "alias", None) or ""
 
 
 _said = set()
@@ -160,4 +169,5 @@ def names(owner):
         return sorted({*log_registry.log_alias_to_log_qnames, *log_registry.artifact_names} - {"custom_format_test_artifact"})
     import importlib
 
-    return sorted(name for name in importlib.import_module(owner).get_config_copy() if not name.startswith("_") and name != "TYPE_CHECKING")
+    module = importlib.import_module(owner)
+    return sorted(name for name in {*module.get_config_copy(), *(name for name in module._config if _alias_of(owner, name))} if not name.startswith("_") and name != "TYPE_CHECKING")

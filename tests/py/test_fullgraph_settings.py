@@ -48,6 +48,33 @@ def test_no_effect_is_said_once(installed, caplog):
     assert "max_autotune = True" in said[1]
 
 
+def test_another_name_of_a_setting_acts_as_that_one(installed, caplog):
+    limit = torch._dynamo.config.recompile_limit
+    with caplog.at_level(logging.WARNING, "kintsugi"), torch._dynamo.config.patch(cache_size_limit=limit + 3):
+        assert kintsugi.config.recompile_limit == limit + 3
+    assert not [record for record in caplog.records if record.name == "kintsugi"]
+    assert _settings.find("torch._dynamo.config", "cache_size_limit") == _settings.find("torch._dynamo.config", "recompile_limit")
+    assert _settings.find("torch._dynamo.config", "fail_on_cache_limit_hit")[0] == _settings.ACTS
+
+
+def test_dynamic_false_records_each_size_up_to_the_limit(installed, caplog):
+    def fn(x):
+        return x.view(x.shape[0], 1) * 3
+
+    compiled, limit = torch.compile(fn, dynamic=False), kintsugi.config.recompile_limit
+    with caplog.at_level(logging.WARNING, "torch._dynamo"):
+        for n in range(2, 2 + limit):
+            compiled(torch.rand(n))
+        stats = kintsugi.stats(compiled)
+        assert stats["recordings"] == limit and not stats["eager_calls"]
+        assert not [r for r in caplog.records if "recompile_limit" in r.getMessage()]
+        for n in (40, 41):
+            assert torch.equal(compiled(torch.ones(n)), torch.full((n, 1), 3.0))
+        kintsugi.events()
+    assert sum(kintsugi.stats(compiled)["eager_calls"].values()) == 2
+    assert len([r for r in caplog.records if "recompile_limit" in r.getMessage()]) == 1
+
+
 def test_refused_setting_raises(installed):
     with pytest.raises(RuntimeError, match="custom backend"):
         torch._inductor.config.post_grad_custom_post_pass = lambda graph: None

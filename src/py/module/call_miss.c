@@ -522,11 +522,11 @@ ask_hook(const call_state *c, PyObject *cause)
     return go_on;
 }
 
-/* Of all recordings of the code, is one more worth its time? */
+/* Of all recordings of the code, is one more worth its time? With dynamic=False the program asks for one of each size, up to the limit. */
 static bool
 affords_recording(const kin_compiled *self, kin_code_entry *entry)
 {
-    if (!call_is_timed(self))
+    if (!call_is_timed(self) || self->dynamic == 0)
         return true;
     count_recordings(entry);
     entry->waits = !kin_trace_budget_affords_entry(&entry->budget);
