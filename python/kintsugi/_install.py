@@ -240,4 +240,24 @@ class _Finder(importlib.abc.MetaPathFinder):
         return spec
 
 
-_finders = [_Finder("torch._dynamo", _patch_dynamo), _Finder("torch._inductor.config", _patch_inductor_config)]
+def _patch_tracing(module):
+    """Stock's compiler traces a compiled function, where torch.export(strict=True) meets one, as the function itself."""
+    from ._engine import engine
+
+    variables = module.UserDefinedObjectVariable
+    traced = variables.call_function
+
+    def call_function(self, tx, args, kwargs):
+        if engine is None or type(self.value) is not engine.Compiled:
+            return traced(self, tx, args, kwargs)
+        from torch._dynamo.source import AttrSource
+        from torch._dynamo.variables.base import VariableTracker
+
+        source = AttrSource(self.source, "fn") if self.source is not None else None
+        return VariableTracker.build(tx, self.value.fn, source=source).call_function(tx, args, kwargs)
+
+    _replace(variables, "call_function", call_function)
+
+
+_finders = [_Finder("torch._dynamo", _patch_dynamo), _Finder("torch._inductor.config", _patch_inductor_config),
+            _Finder("torch._dynamo.variables.user_defined", _patch_tracing)]

@@ -17,6 +17,7 @@
 #include "py/module/profiler_range.h"
 #include "py/module/stopwatch.h"
 #include "py/module/target.h"
+#include "py/report/guard_text.h"
 #include "py/report/log.h"
 #include "py/watch/watch.h"
 
@@ -391,10 +392,12 @@ run_at_once(call_state *c, PyObject **result)
     return true;
 }
 
-static bool
-is_plain_generator(PyObject *fn)
+/* The code of a function, or of a module's forward, that is a generator's; NULL: it is none, or it is wrapped. */
+static PyCodeObject *
+generator_code(PyObject *fn)
 {
-    return PyFunction_Check(fn) && ((PyCodeObject *)PyFunction_GET_CODE(fn))->co_flags & CO_GENERATOR;
+    PyCodeObject *code = PyFunction_Check(fn) ? (PyCodeObject *)PyFunction_GET_CODE(fn) : kin_forward_code((PyObject *)Py_TYPE(fn));
+    return code != NULL && code->co_flags & CO_GENERATOR ? code : NULL;
 }
 
 static PyObject *
@@ -419,8 +422,9 @@ dispatch(kin_compiled *self, PyThreadState *ts, PyObject *const *args, size_t na
     kin_eager why = find_obstacle(self, c.ts);
     if (why == KIN_EAGER_NO)
         why = prepare(&c);
-    if (why == KIN_EAGER_GENERATOR && self->fullgraph && is_plain_generator(self->fn) && self->state->options.error_class)
-        return kin_fullgraph_refuse_generator(self->fn, self->state->options.error_class);
+    PyCodeObject *generator = why == KIN_EAGER_GENERATOR && self->fullgraph ? generator_code(self->fn) : NULL;
+    if (generator != NULL && self->state->options.error_class)
+        return kin_fullgraph_refuse_generator(generator, self->state->options.error_class);
     if (why != KIN_EAGER_NO)
         return call_run_eager(&c, why);
     PyObject *result = NULL;

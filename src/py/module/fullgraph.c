@@ -44,9 +44,8 @@ raise_error(PyObject *error_class, const char *name, PyObject *stack)
 }
 
 PyObject *
-kin_fullgraph_refuse_generator(PyObject *function, PyObject *error_class)
+kin_fullgraph_refuse_generator(PyCodeObject *code, PyObject *error_class)
 {
-    PyCodeObject *code = (PyCodeObject *)PyFunction_GET_CODE(function);
     PyObject *stack = Py_BuildValue("[(OiO)]", code->co_filename, code->co_firstlineno, code->co_name);
     raise_error(error_class, "GENERATOR", stack);
     Py_XDECREF(stack);

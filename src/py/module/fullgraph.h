@@ -12,6 +12,6 @@ const kin_step *kin_fullgraph_find(const kin_trace *t, uint32_t refused);
 bool kin_fullgraph_refuse(const kin_entry *v, uint32_t refused, PyObject *error_class);
 
 /* A generator function under fullgraph: sets the error, returns NULL. */
-PyObject *kin_fullgraph_refuse_generator(PyObject *function, PyObject *error_class);
+PyObject *kin_fullgraph_refuse_generator(PyCodeObject *code, PyObject *error_class);
 
 #endif
