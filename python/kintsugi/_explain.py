@@ -128,6 +128,7 @@ class ExplainOutput:
         lines.append("Kernels:")
         for row in () if self.no_kernels else self.kernels:
             lines += [f"  {_kernels.describe(row)}", *(f"    {line}" for line in row["not_fused"])]
+            lines += [f"    the next part begins behind {row['ends']}"] if row["ends"] else []
         if self.no_kernels:
             lines.append(f"  {self.no_kernels}")
         lines.append(f"Compile Times: {self.compile_times}")

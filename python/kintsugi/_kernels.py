@@ -4,6 +4,7 @@ Steps that may change what the program sees (a test, an attribute that is set) c
 """
 
 import collections
+import linecache
 
 
 def rows(engine, compiled):
@@ -17,10 +18,11 @@ def rows(engine, compiled):
         for subgraph in subgraphs:
             parts[subgraph["graph"]] += 1
             place = number, subgraph["graph"], parts[subgraph["graph"]], counts[subgraph["graph"]]
-            found += [_row(place, version) for version in subgraph["versions"]]
+            ends = _end(subgraph["end"]) if parts[subgraph["graph"]] < counts[subgraph["graph"]] else ""
+            found += [_row(place, version, ends) for version in subgraph["versions"]]
             reason = subgraph["reason"] or (subgraph["not_yet"] and (general or subgraph["not_yet"]))
             if reason:
-                found.append(_row(place, {"compiled": False, "reason": reason, "waits": not subgraph["reason"]}))
+                found.append(_row(place, {"compiled": False, "reason": reason, "waits": not subgraph["reason"]}, ends))
         found += [_row((number, graph, 1, 1), {"compiled": False, "reason": general or _no_part(compiled.stats()["optimizer_steps"]), "waits": True})
                   for graph in range(1, _ours(compiled) * entry.graphs + 1) if graph not in counts]
     return found
@@ -36,9 +38,19 @@ def _ours(compiled):
     return compiled.kwargs["backend"] is None or isinstance(compiled.kwargs["backend"], str)
 
 
-def _row(place, version):
+def _end(end):
+    """Where a part of a graph ends before its graph does: the line, what of it stands between, and why; "": that is not known."""
+    if end is None:
+        return ""
+    why, filename, line, column, end_column = end
+    text = linecache.getline(filename, line)
+    text = (text.encode()[column:end_column].decode(errors="replace") if column >= 0 else text).strip()
+    return f"{filename}:{line}" + (f": {text}" if text else "") + f": {why}"
+
+
+def _row(place, version, ends=""):
     recording, graph, part, parts = place
-    return {"recording": recording, "graph": graph, "part": part, "parts": parts,
+    return {"recording": recording, "graph": graph, "part": part, "parts": parts, "ends": ends,
             "compiled": version["compiled"], "reason": version["reason"],
             "settled": version.get("settled", True), "waits": version.get("waits", False), "as_fast": version.get("as_fast", False), "native_calls": version.get("native", 0), "library_calls": version.get("extern", 0),
             "kernels": version.get("kernels", 0), "launches": version.get("runs", 0),

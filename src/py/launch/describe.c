@@ -3,6 +3,7 @@
 
 #include "py/launch/launch_priv.h"
 #include "py/compat/kinds.h"
+#include "py/entry/place.h"
 
 /* -- events ----------------------------------------------------------------------------------------------------- */
 
@@ -111,8 +112,17 @@ not_yet(const kernel_launcher *self)
     return self->not_yet != NULL ? self->not_yet : "no call that was replayed has come to it with all its inputs at hand so far";
 }
 
+/* Why the subgraph ends before its graph does, and where: (reason, file, line, column, end column); None: not known. */
 static PyObject *
-describe_subgraph(const kin_subgraph *subgraph)
+describe_end(const kin_entry *v, const kin_subgraph *subgraph)
+{
+    bool known = subgraph->why != NULL && subgraph->end < v->trace.steps.len;
+    kin_line place = kin_snap_line(v, known ? v->trace.steps.at[subgraph->end].snap : 0);
+    return place.code == NULL ? Py_NewRef(Py_None) : Py_BuildValue("sOiii", subgraph->why, place.code->co_filename, place.line, place.column, place.end_column);
+}
+
+static PyObject *
+describe_subgraph(const kin_entry *v, const kin_subgraph *subgraph)
 {
     const kernel_launcher *self = (const kernel_launcher *)subgraph->launcher;
     PyObject *list = PyList_New(0);
@@ -123,10 +133,10 @@ describe_subgraph(const kin_subgraph *subgraph)
         Py_XDECREF(one);
     }
     PyObject *dict = list == NULL ? NULL
-                                  : Py_BuildValue("{s:I,s:I,s:I,s:O,s:I,s:I,s:s,s:s,s:s,s:O}", "graph", self->graph, "first", subgraph->first, "last", subgraph->last,
+                                  : Py_BuildValue("{s:I,s:I,s:I,s:O,s:I,s:I,s:s,s:s,s:s,s:N,s:O}", "graph", self->graph, "first", subgraph->first, "last", subgraph->last,
                                                   "waits", subgraph->deferred ? Py_True : Py_False,
                                                   "inputs", subgraph->nin, "outputs", subgraph->nout, "reason", reason_of(self), "not_yet", not_yet(self),
-                                                  "unfrozen", self->unfreeze,
+                                                  "unfrozen", self->unfreeze, "end", describe_end(v, subgraph),
                                                   "versions", list);
     Py_XDECREF(list);
     return dict;
@@ -147,7 +157,7 @@ kin_launch_describe(const kin_entry *v)
         const kin_subgraph *subgraph = &v->subgraphs->at.at[u];
         if (launch_of_subgraph(subgraph) == NULL)
             continue;
-        PyObject *one = describe_subgraph(subgraph);
+        PyObject *one = describe_subgraph(v, subgraph);
         if (one == NULL || PyList_Append(list, one) < 0)
             Py_CLEAR(list);
         Py_XDECREF(one);

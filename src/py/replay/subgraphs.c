@@ -6,6 +6,7 @@
 #include "core/trace/effects.h"
 #include "py/aten/tensor.h"
 #include "py/compat/kinds.h"
+#include "py/entry/place.h"
 #include "py/guardeval/guard.h"
 
 #include <stdlib.h>
@@ -159,6 +160,16 @@ kin_subgraphs_say_parts(const kin_entry *v, const kin_subgraphs *subgraphs, kin_
         kin_event_int(log, "step", subgraph->end);
         kin_event_str(log, "what", kin_step_name((kin_step_kind)t->steps.at[subgraph->end].kind));
         kin_event_str(log, "reason", subgraph->why);
+        kin_line place = kin_snap_line(v, t->steps.at[subgraph->end].snap);
+        if (place.code != NULL) {
+            kin_event_str(log, "filename", kin_utf8(place.code->co_filename));
+            kin_event_int(log, "line", place.line);
+            kin_event_str(log, "function", kin_utf8(place.code->co_qualname));
+        }
+        if (place.column >= 0) {
+            kin_event_int(log, "column", place.column);
+            kin_event_int(log, "end_column", place.end_column);
+        }
         kin_event_end(log);
     }
 }

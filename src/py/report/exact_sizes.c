@@ -8,6 +8,7 @@
 #include "core/bytecode/canon.h"
 #include "py/aten/tensor.h"
 #include "py/compat/kinds.h"
+#include "py/entry/place.h"
 #include "py/report/guard_text_priv.h"
 
 #include <stdlib.h>
@@ -214,10 +215,8 @@ note(kin_entry *v, const kin_declared_size *size, int64_t value, kin_exact_reaso
 static void
 note_step(kin_entry *v, const kin_step *s, const kin_declared_size *size, int64_t value, kin_exact_reason why)
 {
-    const kin_snap *snap = s->snap != 0 && s->snap < v->trace.snaps.len ? &v->trace.snaps.at[s->snap] : NULL;
-    PyObject *code = snap != NULL ? kin_refs_get(&v->refs, snap->code) : NULL;
-    bool known = code != NULL && PyCode_Check(code);
-    note(v, size, value, why, s->snap, known ? snap->code : 0, known ? PyCode_Addr2Line((PyCodeObject *)code, (int)snap->offset) : 0);
+    kin_line place = kin_snap_line(v, s->snap);
+    note(v, size, value, why, s->snap, place.code != NULL ? v->trace.snaps.at[s->snap].code : 0, place.line);
 }
 
 static interval *

@@ -4,6 +4,7 @@
 #include "core/diag/breaks.h"
 #include "core/diag/text.h"
 #include "py/compat/kinds.h"
+#include "py/entry/place.h"
 #include "py/report/exact_sizes.h"
 
 static void
@@ -31,27 +32,15 @@ add_function(kin_state *st, PyCodeObject *code)
         kin_event_str(st->log, "function", kin_utf8(code->co_name));
 }
 
-/* Only breaks note their line when they are recorded. */
-static int
-line_of(PyCodeObject *code, const kin_snap *snap)
-{
-    int line = snap->line > 0 ? (int)snap->line : PyCode_Addr2Line(code, (int)snap->offset);
-    return line > 0 ? line : code->co_firstlineno;
-}
-
 /* File, line and function of the instruction behind a step, where it has a snapshot. */
 static void
 add_step_place(kin_state *st, const kin_entry_object *entry, const kin_step *step)
 {
-    const kin_trace *t = &entry->v->trace;
-    if (step->snap == 0 || step->snap >= t->snaps.len)
+    kin_line place = kin_snap_line(entry->v, step->snap);
+    if (place.code == NULL)
         return;
-    const kin_snap *snap = &t->snaps.at[step->snap];
-    PyObject *code = kin_refs_get(&entry->v->refs, snap->code);
-    if (code == NULL || !PyCode_Check(code))
-        return;
-    add_place(st, (PyCodeObject *)code, (uint32_t)line_of((PyCodeObject *)code, snap));
-    kin_event_str(st->log, "function", kin_utf8(((PyCodeObject *)code)->co_qualname));
+    add_place(st, place.code, (uint32_t)place.line);
+    kin_event_str(st->log, "function", kin_utf8(place.code->co_qualname));
 }
 
 /* The frames at a snapshot, outermost first. */
@@ -60,11 +49,10 @@ add_frames(kin_text *text, const kin_entry *v, uint32_t snap)
 {
     if (snap == 0 || snap >= v->trace.snaps.len)
         return;
-    const kin_snap *at = &v->trace.snaps.at[snap];
-    add_frames(text, v, at->parent);
-    PyObject *code = kin_refs_get(&v->refs, at->code);
-    if (code != NULL && PyCode_Check(code))
-        kin_text_addf(text, "%s\t%d\t%s\n", kin_utf8(((PyCodeObject *)code)->co_filename), line_of((PyCodeObject *)code, at), kin_utf8(((PyCodeObject *)code)->co_name));
+    kin_line place = kin_snap_line(v, snap);
+    add_frames(text, v, v->trace.snaps.at[snap].parent);
+    if (place.code != NULL)
+        kin_text_addf(text, "%s\t%d\t%s\n", kin_utf8(place.code->co_filename), place.line, kin_utf8(place.code->co_name));
 }
 
 static void
@@ -80,16 +68,11 @@ add_stack(kin_state *st, const kin_entry_object *entry, uint32_t snap)
 static void
 add_columns(kin_state *st, const kin_entry_object *entry, const kin_step *step)
 {
-    const kin_trace *t = &entry->v->trace;
-    const kin_snap *snap = step->snap == 0 || step->snap >= t->snaps.len ? NULL : &t->snaps.at[step->snap];
-    PyObject *code = snap == NULL ? NULL : kin_refs_get(&entry->v->refs, snap->code);
-    int line, column, end_line, end_column;
-    if (code == NULL || !PyCode_Check(code) || !PyCode_Addr2Location((PyCodeObject *)code, (int)snap->offset, &line, &column, &end_line, &end_column))
+    kin_line place = kin_snap_line(entry->v, step->snap);
+    if (place.column < 0)
         return;
-    if (line != line_of((PyCodeObject *)code, snap) || end_line != line || column < 0)
-        return;
-    kin_event_int(st->log, "column", column);
-    kin_event_int(st->log, "end_column", end_column);
+    kin_event_int(st->log, "column", place.column);
+    kin_event_int(st->log, "end_column", place.end_column);
 }
 
 static void
@@ -253,13 +236,9 @@ kin_log_exit(kin_state *st, const kin_entry_object *entry, uint32_t step, PyObje
 PyObject *
 kin_log_step_place(const kin_entry_object *entry, uint32_t step)
 {
-    const kin_trace *t = &entry->v->trace;
-    uint32_t snap = t->steps.at[step].snap;
-    PyObject *code = snap == 0 || snap >= t->snaps.len ? NULL : kin_refs_get(&entry->v->refs, t->snaps.at[snap].code);
-    PyObject *text = code == NULL || !PyCode_Check(code)
-                         ? PyUnicode_FromFormat("step %u", step)
-                         : PyUnicode_FromFormat("%U:%d (%U)", ((PyCodeObject *)code)->co_filename, line_of((PyCodeObject *)code, &t->snaps.at[snap]),
-                                                ((PyCodeObject *)code)->co_qualname);
+    kin_line place = kin_snap_line(entry->v, entry->v->trace.steps.at[step].snap);
+    PyObject *text = place.code == NULL ? PyUnicode_FromFormat("step %u", step)
+                                        : PyUnicode_FromFormat("%U:%d (%U)", place.code->co_filename, place.line, place.code->co_qualname);
     if (text == NULL)
         PyErr_Clear();
     return text;
