@@ -279,6 +279,41 @@ test_guarded(void)
     }
 }
 
+/* `except GLOBAL:` around a yield: what passes it meets a comparison, and is raised again. `finally:` runs what it is. */
+static void
+test_compares(void)
+{
+    static const uint8_t around[] = {0x80, 3, 4, 0}; /* units 0 to 2 lead to unit 4 */
+    for (int quiet = 0; quiet < 2; quiet++) {
+        program p = {.version = KIN_PY311};
+        put(&p, KIN_OP_LOAD_CONST, 0);
+        put(&p, KIN_OP_YIELD_VALUE, 0);
+        put(&p, KIN_OP_NOP, 0);
+        put(&p, KIN_OP_RETURN_VALUE, 0);
+        put(&p, KIN_OP_PUSH_EXC_INFO, 0);
+        if (quiet) {
+            put(&p, KIN_OP_LOAD_GLOBAL, 6);
+            for (int i = 0; i < 5; i++)
+                put(&p, KIN_OP_CACHE, 0);
+            put(&p, KIN_OP_CHECK_EXC_MATCH, 0);
+            put(&p, KIN_OP_POP_JUMP_FORWARD_IF_FALSE, 1);
+        } else {
+            put(&p, KIN_OP_LOAD_FAST, 0);
+            put(&p, KIN_OP_POP_TOP, 0);
+        }
+        put(&p, KIN_OP_NOP, 0);
+        put(&p, KIN_OP_RERAISE, 0);
+        uint32_t names[2];
+        kin_code c;
+        CHECK_EQ(kin_code_init(&c, p.version, p.bytes, p.n, around, sizeof around), KIN_OK);
+        CHECK_EQ(kin_code_compares(&c, 2, names, 2), quiet ? 1 : -1);
+        CHECK(!quiet || names[0] == 3);
+        CHECK_EQ(kin_code_compares(&c, 2, names, 0), -1);
+        CHECK_EQ(kin_code_compares(&c, 6, names, 2), 0);
+        kin_code_deinit(&c);
+    }
+}
+
 /* A with statement has an instruction of its own up to 3.13, and calls what it has looked up from 3.14 on. */
 static void
 test_enters_block(void)
@@ -340,6 +375,7 @@ main(void)
     test_operators();
     test_special_methods();
     test_guarded();
+    test_compares();
     test_enters_block();
     test_jumps();
     return check_report("canon");

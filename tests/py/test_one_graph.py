@@ -83,12 +83,14 @@ def test_one_graph(fn):
 @pytest.mark.parametrize("leaves", [False, True])
 def test_generator_with_tensors(leaves):
     """What it computes is in the graph, though it is suspended inside `try`; where it is left before its end, its `finally` runs, and the graph ends there."""
+    ended = []
+
     def halves(x):
         try:
             yield x * 0.5
             yield x * 0.25
         finally:
-            pass
+            ended.append(len(ended))
 
     def fn(x):
         for h in halves(x):
@@ -100,7 +102,34 @@ def test_generator_with_tensors(leaves):
     x = torch.arange(4.0)
     for _ in range(3):
         assert torch.equal(fn(x), compiled(x))
-    assert (kintsugi.stats(compiled)["breaks"] >= 1) is leaves
+    assert (kintsugi.stats(compiled)["breaks"] >= 1) is leaves and ended == list(range(6))
+
+
+@pytest.mark.parametrize("close", [False, True])
+def test_generator_that_closes_quietly(close):
+    """Left inside `try`, whose handlers are for other exceptions than GeneratorExit: nothing of it runs."""
+    def halves(x):
+        try:
+            yield x * 0.5
+            yield x * 0.25
+        except (IndexError, KeyError):
+            print("handled")
+        except TypeError:
+            raise
+
+    def fn(x):
+        items = halves(x)
+        for h in items:
+            x = x + h
+            break
+        if close:
+            items.close()
+        return x * 2
+    compiled = kintsugi.compile(fn, fullgraph=True)
+    x = torch.arange(4.0)
+    for _ in range(3):
+        assert torch.equal(fn(x), compiled(x))
+    assert kintsugi.stats(compiled)["breaks"] == 0
 
 
 class Double(torch.autograd.Function):

@@ -254,6 +254,58 @@ kin_code_is_guarded(const kin_code *c, uint32_t offset)
     return h != NULL;
 }
 
+typedef struct {
+    uint32_t at;                 /* of the instruction that runs next */
+    const kin_handler *handler;  /* ... where it raises again: whose turn it is then */
+    bool again, ok;
+    uint32_t *names;
+    int n, most;
+} passing;
+
+/* One action of a handler that the exception passes. */
+static void
+pass_action(const kin_code *c, const kin_instr *in, const kin_action *does, passing *p)
+{
+    switch (does->op) {
+    case KIN_DO_PUSH_HANDLED: case KIN_DO_POP_HANDLED: case KIN_DO_COPY: case KIN_DO_SWAP: case KIN_DO_MATCHES_EXCEPTION:
+    case KIN_DO_BUILD_TUPLE: case KIN_DO_CONVERT_STOP_ITERATION:
+        return;
+    case KIN_DO_LOAD_GLOBAL:
+        p->ok = p->n < p->most;
+        if (p->ok)
+            p->names[p->n++] = (uint32_t)does->arg;
+        return;
+    case KIN_DO_BRANCH: /* on the answer that it is not for this handler */
+        p->ok = !(does->flags & (KIN_DO_BRANCH_ON_NONE | KIN_DO_BRANCH_KEEPS));
+        p->at = does->flags & KIN_DO_BRANCH_JUMPS_IF ? in->next : in->target;
+        return;
+    case KIN_DO_RERAISE: case KIN_DO_CLEAN_UP_THROW:
+        p->again = true;
+        p->handler = kin_code_handler(c, in->op_offset);
+        p->at = p->handler != NULL ? p->handler->target : 0;
+        return;
+    default:
+        p->ok = false;
+    }
+}
+
+int
+kin_code_compares(const kin_code *c, uint32_t offset, uint32_t *found, int most)
+{
+    passing p = {.handler = kin_code_handler(c, offset), .ok = true, .names = found, .most = most};
+    p.at = p.handler != NULL ? p.handler->target : 0;
+    for (uint32_t n = 0; p.ok && p.handler != NULL && n < c->ninstr; n++) {
+        const kin_instr *in = kin_code_at(c, p.at);
+        if (in == NULL)
+            return -1;
+        p.at = in->ndoes == 0 && in->target != UINT32_MAX ? in->target : in->next;
+        p.again = false;
+        for (int i = 0; i < in->ndoes && p.ok && !p.again; i++)
+            pass_action(c, in, &in->does[i], &p);
+    }
+    return p.ok && p.handler == NULL ? p.n : -1;
+}
+
 bool
 kin_code_enters_block(const kin_code *c, uint32_t offset)
 {

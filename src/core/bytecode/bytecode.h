@@ -97,6 +97,9 @@ const kin_handler *kin_code_handler(const kin_code *c, uint32_t offset);
 /* Is there a handler that the program has written? From 3.12 on the compiler puts one of its own around the body of each generator, which
  * only makes a RuntimeError of a StopIteration, and around each `yield from`. */
 bool kin_code_is_guarded(const kin_code *c, uint32_t offset);
+/* Do the handlers of an exception that is raised at `offset`, and that none of them is for, only compare it with classes that globals name? How many
+ * names these are, with their numbers in `names`; -1: the handlers may do something else, or there are more than `most`. */
+int kin_code_compares(const kin_code *c, uint32_t offset, uint32_t *names, int most);
 /* Does the instruction call the __enter__ of a with statement? From 3.14 on an ordinary call does, behind the one that looks the method up. */
 bool kin_code_enters_block(const kin_code *c, uint32_t offset);
 

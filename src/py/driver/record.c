@@ -460,6 +460,10 @@ leave_frame(rec *r, struct _PyInterpreterFrame *frame, PyObject *value)
         rec_bug(r, "return from another frame");
         return;
     }
+    if (value == NULL && r->region != NULL && rec_unwind_in_region(r, r->watch.exception)) {
+        rec_settle(r);
+        return;
+    }
     if (rec_leave_to_c(r, f, value))
         return;
     if (value == NULL) {

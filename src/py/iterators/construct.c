@@ -316,6 +316,10 @@ construct_by_init(rec *r, const rec_args *a, PyObject *alloc)
     }
     if (construct_dict(r, a, alloc))
         return true;
+    if (tp->tp_init == ((PyTypeObject *)PyExc_BaseException)->tp_init && a->nkw == 0) { /* it keeps the arguments, as __new__ has done */
+        need_constructors(r, tp);
+        return rec_model_value(r, a, new_instance(r, a->callee, alloc, a->args, a->npos));
+    }
     PyObject *init = _PyType_Lookup(tp, REC_STR("__init__"));
     bool takes_args = PyExceptionClass_Check(static_base(tp));
     if (init == NULL || !PyFunction_Check(init) || !rec_can_inline(r, init) || static_base(tp) == &PyTuple_Type)

@@ -28,6 +28,8 @@ rec_free_consumer(rec_frame *f)
     free(c);
 }
 
+static void forget_operands(rec *r, const rec_consumer *c);
+
 static bool
 push_item(rec_consumer *c, kin_vid vid, PyObject *obj)
 {
@@ -113,6 +115,49 @@ end(rec *r, rec_consumer *c, kin_vid returned, PyObject *value)
         rec_set_obj(r, returned, value);
 }
 
+/* C code that makes something new of a generator's items drops it. To what asks others, or calls back, exceptions may mean something. */
+static bool
+drops_all(const rec_consumer *c, const rec_gen *gen)
+{
+    bool plain = c != NULL && gen != NULL && c->gen == gen && c->asked == 0 && c->callback == 0 && c->measured == NULL;
+    return plain && (c->row == NULL || c->row->written == NULL);
+}
+
+bool
+rec_passes_exception(rec *r, rec_frame *f)
+{
+    if (f->consumer != NULL && f->consumer->raised && r->pending != 0) /* it came out of the generator that this one asks */
+        rec_free_consumer(f);
+    return f->consumer == NULL && (!f->from_c || drops_all(f->back->consumer, f->gen));
+}
+
+/* The generator is over, and its exception is the instruction's. */
+static bool
+pass_exception_on(rec *r, rec_frame *f)
+{
+    PyObject *exc = r->pending != 0 ? O(r, r->pending) : NULL;
+    if (exc == NULL || r->refused || r->foreign || !rec_passes_exception(r, f) || PyErr_GivenExceptionMatches(exc, PyExc_StopIteration))
+        return false;
+    rec_consumer *c = f->back->consumer;
+    rec_generator_detach(r, f, false);
+    c->ended = c->raised = true;
+    c->wants = false;
+    return true;
+}
+
+/* The exception goes on to the callers of the frame that the region began in: the region is over. */
+static bool
+end_raised(rec *r, rec_frame *f)
+{
+    rec_consumer *c = f->consumer;
+    if (!c->raised || r->pending == 0 || r->refused || r->foreign || !rec_region_repeatable(r))
+        return false;
+    forget_operands(r, c);
+    rec_region_commit(r);
+    rec_free_consumer(f);
+    return true;
+}
+
 /* A callback has returned. */
 static void
 take_callback(rec *r, rec_consumer *c, kin_vid result, PyObject *value)
@@ -124,17 +169,29 @@ take_callback(rec *r, rec_consumer *c, kin_vid result, PyObject *value)
         rec_go_on_to_call(r, c, c->items, c->n);
 }
 
+/* The length is there, which only says how much memory is reserved; the items come next. */
+static void
+go_on_measured(rec *r, rec_consumer *c, PyObject *length)
+{
+    c->gen = c->measured;
+    c->measured = NULL;
+    if (!PyLong_CheckExact(length) || Py_SIZE(length) < 0)
+        rec_refuse(r);
+}
+
 bool
 rec_leave_to_c(rec *r, rec_frame *f, PyObject *value)
 {
     if (r->region == NULL || rec_region_is_of(r, f)) {
-        if (f->consumer != NULL && value == NULL) { /* the consuming instruction raised, and nothing handles it here */
+        if (f->consumer != NULL && value == NULL && !end_raised(r, f)) { /* the consuming instruction raised, and nothing handles it here */
             rec_refuse(r);
             rec_settle(r);
         }
         return false;
     }
     if (value == NULL) {
+        if (pass_exception_on(r, f))
+            return true;
         if (f->gen != NULL)
             rec_generator_detach(r, f, false);
         else
@@ -148,6 +205,8 @@ rec_leave_to_c(rec *r, rec_frame *f, PyObject *value)
     rec_frame *base = f->back;
     kin_vid result = r->returned;
     bool yielded = f->gen != NULL && f->op == KIN_DO_YIELD;
+    if (r->info.at[result].raised != 0 || r->pending != 0)
+        rec_refuse(r);
     if (f->gen == NULL)
         rec_pop_frame(r);
     else
@@ -155,6 +214,8 @@ rec_leave_to_c(rec *r, rec_frame *f, PyObject *value)
     rec_consumer *c = base->consumer;
     if (c == NULL)
         rec_refuse(r);
+    else if (c->measured != NULL)
+        go_on_measured(r, c, value);
     else if (c->asked != 0 && !c->folding)
         rec_answer(r, c, c->gen == NULL || yielded ? result : 0, value);
     else if (c->gen == NULL)
@@ -165,6 +226,8 @@ rec_leave_to_c(rec *r, rec_frame *f, PyObject *value)
             c->row->came(r, c);
     } else {
         end(r, c, result, value);
+        if (c->row != NULL && c->row->over != NULL && !r->refused)
+            c->row->over(r, c);
         if (c->before == INTO_CALL)
             rec_go_on_to_call(r, c, c->items, c->n);
     }
@@ -244,6 +307,22 @@ rec_begin_consumer(rec *r, struct rec_gen *gen)
     r->top->consumer = c;
     r->top->await = AWAIT_CONSUMER;
     note_operands(r, c);
+    return c;
+}
+
+rec_consumer *
+rec_begin_measured(rec *r, rec_gen *gen, kin_vid object, kin_vid length)
+{
+    rec_consumer *c = rec_begin_consumer(r, gen);
+    rec_args call = {.callee = length, .args = &object, .npos = 1};
+    if (c == NULL || length == 0)
+        return c;
+    c->measured = gen;
+    c->gen = NULL;
+    if (!rec_bind(r, &call))
+        rec_refuse(r);
+    else
+        rec_await_callback(r, call.callee);
     return c;
 }
 
@@ -337,9 +416,9 @@ bool
 rec_consume_unpack(rec *r, kin_vid vid, int before, int after)
 {
     bool visible = VIRTUAL(r, vid) != NULL && VIRTUAL(r, vid)->kind == VIRTUAL_GENERATOR;
-    kin_vid source = visible ? vid : rec_hidden_generator(r, vid);
+    kin_vid length = 0, source = visible ? vid : before < 0 ? rec_sized_generator(r, vid, &length) : rec_hidden_generator(r, vid);
     rec_gen *gen = source ? rec_usable_generator(r, source) : NULL;
-    rec_consumer *c = gen ? rec_begin_consumer(r, gen) : NULL;
+    rec_consumer *c = gen ? rec_begin_measured(r, gen, vid, length) : NULL;
     if (c == NULL)
         return false;
     c->row = &unpack_row;
@@ -391,7 +470,7 @@ static bool
 finish_stop(rec *r, const rec_consumer *c, const rec_frame *f, uint32_t offset)
 {
     bool ended = c->asked != 0 || (c->gen != NULL && O(r, c->returned) == Py_None);
-    if (!c->row->raises || !c->ended || !ended || c->call.npos != 1 + (c->sent != 0) || offset == f->next || !rec_region_is_of(r, f))
+    if (!c->row->raises || !c->ended || !ended || c->call.npos != 1 + (c->sent != 0) || offset == f->next)
         return false;
     r->raised_by_c = PyExc_StopIteration;
     return true;
@@ -402,15 +481,14 @@ bool
 rec_finish_consumer(rec *r, rec_frame *f, uint32_t offset)
 {
     rec_consumer *c = f->consumer;
-    if (c == NULL) {
-        if (r->region != NULL && offset != f->next && offset != f->jump)
-            rec_refuse(r); /* an exception found a handler */
+    if (c == NULL)
         return !r->refused;
-    }
     bool base = rec_region_is_of(r, f), ok = !r->foreign && !c->wants;
     r->foreign = false;
     forget_operands(r, c);
-    if (c->row == NULL)
+    if (c->raised)
+        ok = ok && r->pending != 0;
+    else if (c->row == NULL)
         ok = ok && finish_for(r, c, f, offset);
     else
         ok = ok && (offset == f->next ? c->row->finish(r, c) : finish_stop(r, c, f, offset));
@@ -428,7 +506,7 @@ rec_finish_consumer(rec *r, rec_frame *f, uint32_t offset)
     }
     if (f->await == AWAIT_CONSUMER)
         f->await = AWAIT_NONE;
-    if (c->row == NULL && c->ended)
+    if (c->row == NULL && c->ended && !c->raised)
         f->next = offset;
     if (base)
         rec_region_commit(r);

@@ -23,11 +23,13 @@ typedef struct consumer_row {
     void (*written)(rec *r, struct rec_consumer *c); /* the region is put down: changes of older objects (NULL: none) */
     void (*refused)(rec *r, const struct rec_consumer *c); /* the instruction as opaque steps (NULL: a call) */
     void (*came)(rec *r, struct rec_consumer *c); /* a generator has yielded (NULL: it is asked for the next item) */
+    void (*over)(rec *r, struct rec_consumer *c); /* ... has ended (NULL: so is the instruction) */
     bool raises;   /* StopIteration, where there is no item */
     PyTypeObject *of; /* the class whose method it is (NULL: it is a builtin) */
     consumer_operands takes;
     bool looks;       /* `finish` looks at what the instruction has left on the stack */
     const struct consumer_row *by_key; /* its row in calls with a key function (NULL: it takes none) */
+    bool sized;    /* asks an object for its length before its first item */
 } consumer_row;
 
 /* A value on the stack when the instruction began. Its object may die in the instruction. */
@@ -50,7 +52,9 @@ enum { MOST_SOURCES = sizeof ((rec_ask *)0)->items / sizeof(kin_vid) };
 typedef struct rec_consumer {
     const consumer_row *row; /* NULL: a step of a for loop, a send */
     rec_gen *gen;     /* what is resumed for items; NULL: `callback` is called for them */
+    rec_gen *measured; /* ... when the __len__ that is running has returned; else NULL */
     bool wants, ended;
+    bool raised;      /* an exception has come out of the generator, and goes on through the instruction */
     bool sends;       /* SEND, which gives what the generator returns */
     kin_vid sent;     /* what `yield` gives in the generator; 0: None */
     kin_vid returned;
@@ -112,6 +116,8 @@ bool rec_consume_drained(rec *r, const rec_args *a);
 /* ---- consume.c ---- */
 void rec_refuse_unpacking(rec *r, const rec_consumer *c); /* ends the recording */
 rec_consumer *rec_begin_consumer(rec *r, rec_gen *gen);
+/* `length`: what the object is asked for before its first item, its __len__ in Python; 0: nothing. */
+rec_consumer *rec_begin_measured(rec *r, rec_gen *gen, kin_vid object, kin_vid length);
 void rec_take_item(rec *r, rec_consumer *c, kin_vid item);
 bool rec_take(rec *r, rec_consumer *c, kin_vid item); /* ... is used as the instruction does. Does it want more? */
 void rec_aim(rec *r, rec_consumer *c, int before, int after); /* what the items are for */

@@ -243,12 +243,12 @@ put_behind(rec *r, rec_consumer *c)
 static const consumer_row rows[] = {
     {"all", TAKE_WHILE_TRUE, finish_answer}, {"any", TAKE_WHILE_FALSE, finish_answer},
     {"next", TAKE_ONE, finish_next, .takes = ITEMS_AND_MAYBE_MORE, .raises = true}, {"sum", TAKE_ALL, finish_sum, .takes = ITEMS_AND_MAYBE_MORE},
-    {"tuple", TAKE_ALL, finish_tuple}, {"list", TAKE_ALL, rec_finish_list}, {"set", TAKE_ALL, finish_set},
+    {"tuple", TAKE_ALL, finish_tuple, .sized = true}, {"list", TAKE_ALL, rec_finish_list, .sized = true}, {"set", TAKE_ALL, finish_set},
     {"frozenset", TAKE_ALL, finish_constant}, {"dict", TAKE_ALL, finish_dict},
     {"min", TAKE_ALL, finish_extreme, .by_key = &rec_min_by_key}, {"max", TAKE_ALL, finish_extreme, .by_key = &rec_max_by_key},
-    {"sorted", TAKE_ALL, finish_sorted, .looks = true, .by_key = &rec_sorted_by_key},
-    {"join", TAKE_ALL, finish_constant, .of = &PyUnicode_Type, .takes = OBJECT_AND_ITEMS},
-    {"extend", TAKE_ALL, finish_extend, .written = put_behind, .of = &PyList_Type, .takes = OBJECT_AND_ITEMS},
+    {"sorted", TAKE_ALL, finish_sorted, .sized = true, .looks = true, .by_key = &rec_sorted_by_key},
+    {"join", TAKE_ALL, finish_constant, .sized = true, .of = &PyUnicode_Type, .takes = OBJECT_AND_ITEMS},
+    {"extend", TAKE_ALL, finish_extend, .sized = true, .written = put_behind, .of = &PyList_Type, .takes = OBJECT_AND_ITEMS},
     {"send", TAKE_ONE, finish_send, .of = &PyGen_Type, .takes = ITEMS_AND_MORE, .raises = true},
     {"close", TAKE_ONE, finish_close, .of = &PyGen_Type}, {NULL, TAKE_ALL, NULL}};
 
@@ -276,7 +276,8 @@ rec_consumer_row(PyObject *callee)
 bool
 rec_consume_call(rec *r, const rec_args *a)
 {
-    if (rec_make_lazy(r, a) || rec_make_tee(r, a) || rec_consume_drained(r, a) || rec_consume_callbacks(r, a) || rec_consume_iterables(r, a))
+    if (rec_make_lazy(r, a) || rec_make_tee(r, a) || rec_consume_drained(r, a) || rec_consume_callbacks(r, a) || rec_consume_iterables(r, a) ||
+        rec_consume_mapping(r, a))
         return true;
     const consumer_row *row = a->nkw == 0 && a->npos <= 2 ? rec_consumer_row(O(r, a->callee)) : NULL;
     int at = row != NULL ? rec_consumed_operand(row, a->npos) : -1;
@@ -285,14 +286,16 @@ rec_consume_call(rec *r, const rec_args *a)
     bool sends = row->finish == finish_send, closes = row->finish == finish_close;
     bool visible = VIRTUAL(r, a->args[at]) != NULL && VIRTUAL(r, a->args[at])->kind == VIRTUAL_GENERATOR;
     bool through_iter = !visible && row->finish != finish_next && row->finish != finish_dict && !sends && !closes;
-    kin_vid source = visible ? a->args[at] : through_iter ? rec_hidden_generator(r, a->args[at]) : 0;
+    kin_vid length = 0, source = visible ? a->args[at] : 0;
+    if (through_iter)
+        source = row->sized ? rec_sized_generator(r, a->args[at], &length) : rec_hidden_generator(r, a->args[at]);
     rec_gen *gen = source ? rec_usable_generator(r, source) : NULL;
     if (gen != NULL && (sends || closes) && (gen->state != GEN_SUSPENDED || (closes && (r->region != NULL || gen->guarded))))
         return false; /* one that has not begun takes None alone */
     bool from_tensor = gen != NULL && a->npos == 2 && row->finish == finish_sum && kin_is_plain_tensor(O(r, a->args[1]));
     if (from_tensor)
         rec_need_type(r, a->args[1]);
-    rec_consumer *c = gen ? rec_begin_consumer(r, gen) : NULL;
+    rec_consumer *c = gen ? rec_begin_measured(r, gen, a->args[at], length) : NULL;
     if (c == NULL)
         return false;
     c->row = row;

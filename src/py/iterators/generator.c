@@ -5,7 +5,7 @@
  *
  * GENERATOR_STATE says where a generator is suspended and what its frame holds, so that an exit, or code that is not
  * watched, finds a real generator in that state. A replay that needs none creates none. One that is suspended inside try or with runs code when it is
- * closed or dropped: the recording then ends before it was last resumed.
+ * closed or dropped, unless none of the handlers around it is for GeneratorExit: the recording then ends before it was last resumed.
  */
 #include "core/diag/breaks.h"
 #include "py/compat/generator.h"
@@ -132,7 +132,7 @@ rec_generator_call(rec *r, const rec_args *a)
     return true;
 }
 
-/* The __iter__ of an object, where that is a generator function. Objects with a length would be asked for that, too. NULL: it is no such object. */
+/* The __iter__ of an object, where that is a generator function. NULL: it is no such object. */
 static PyObject *
 hidden_function(rec *r, kin_vid vid)
 {
@@ -142,9 +142,7 @@ hidden_function(rec *r, kin_vid vid)
         kin_is_tensor(obj))
         return NULL;
     PyObject *func = _PyType_Lookup(tp, REC_STR("__iter__"));
-    bool ours = func != NULL && PyFunction_Check(func) && is_generator_function(func) && _PyType_Lookup(tp, REC_STR("__len__")) == NULL &&
-                _PyType_Lookup(tp, REC_STR("__length_hint__")) == NULL;
-    return ours ? func : NULL;
+    return func != NULL && PyFunction_Check(func) && is_generator_function(func) ? func : NULL;
 }
 
 bool
@@ -162,13 +160,30 @@ rec_hidden_generator(rec *r, kin_vid vid)
         return 0;
     PyTypeObject *tp = Py_TYPE(O(r, vid));
     rec_need_attrs(r, vid);
-    rec_lookup(r, tp, REC_STR("__len__"));
-    rec_lookup(r, tp, REC_STR("__length_hint__"));
     rec_lookup(r, tp, REC_STR("__iter__"));
     kin_vid gen = new_generator(r, &(rec_args){.callee = rec_found(r, tp, REC_STR("__iter__"), func), .args = &vid, .npos = 1});
     if (gen != 0)
         rec_find_generator(r, gen)->hidden = true;
     return gen;
+}
+
+/* ... where it asks the object for its length first. *length: the __len__ in Python, or 0. */
+kin_vid
+rec_sized_generator(rec *r, kin_vid vid, kin_vid *length)
+{
+    if (hidden_function(r, vid) == NULL)
+        return 0;
+    PyTypeObject *tp = Py_TYPE(O(r, vid));
+    PyObject *func = _PyType_Lookup(tp, REC_STR("__len__")), *hint = _PyType_Lookup(tp, REC_STR("__length_hint__"));
+    bool python = func != NULL && PyFunction_Check(func);
+    if ((func == NULL && hint != NULL) || (python && !rec_can_inline(r, func)) || (func != NULL && !python && Py_TYPE(func) != &PyWrapperDescr_Type))
+        return 0;
+    rec_need_attrs(r, vid);
+    rec_lookup(r, tp, REC_STR("__len__"));
+    if (func == NULL)
+        rec_lookup(r, tp, REC_STR("__length_hint__"));
+    *length = python ? rec_found(r, tp, REC_STR("__len__"), func) : 0;
+    return rec_hidden_generator(r, vid);
 }
 
 /* -- resuming ----------------------------------------------------------------------------------------------------- */
@@ -285,17 +300,44 @@ enters_block(const rec_frame *f)
     return kin_code_enters_block(f->back->kc, f->back->offset) || kin_import_once(&stack, "contextlib", "_BaseExitStack.enter_context.__code__") == (PyObject *)f->back->code;
 }
 
+/* Would the suspended generator keep an exception that the region has raised? */
+static bool
+keeps_exception(const rec *r, const rec_frame *f)
+{
+    for (int i = 0; i < f->nlocals + f->sp; i++)
+        if (f->slots[i] != 0 && rec_raised_in_region(r, r->info.at[f->slots[i]].raised))
+            return true;
+    return false;
+}
+
+/* Do the handlers around the yield have nothing to do with GeneratorExit, which is raised there when the generator is closed? */
+static bool
+closes_quietly(rec *r, const rec_frame *f)
+{
+    enum { MOST = 16 };
+    uint32_t names[MOST];
+    int n = kin_code_compares(f->kc, f->in->op_offset, names, MOST);
+    for (int i = 0; i < n; i++) {
+        kin_vid cls = rec_find_global(r, PyTuple_GET_ITEM(f->code->co_names, names[i]));
+        if (r->refused || cls == 0 || !PyExceptionClass_Check(O(r, cls)) || PyErr_GivenExceptionMatches(PyExc_GeneratorExit, O(r, cls)) ||
+            rec_need_const(r, cls) == 0)
+            return false;
+    }
+    return n >= 0;
+}
+
 void
 rec_op_yield(rec *r)
 {
     rec_frame *f = r->top;
     bool guarded = kin_code_is_guarded(f->kc, f->offset);
-    if (f->gen == NULL || r->region == NULL || (guarded && f->exc != f->back->exc)) {
+    if (f->gen == NULL || r->region == NULL || (guarded && f->exc != f->back->exc) || keeps_exception(r, f)) {
         rec_stop(r, "unsupported yield");
         return;
     }
+    guarded = guarded && !closes_quietly(r, f);
     f->gen->guarded = guarded;
-    f->gen->resumed = guarded && !enters_block(f->back) ? rec_region_mark(r) : (rec_raise){{0}, 0};
+    f->gen->resumed = guarded && !enters_block(f->back) ? rec_region_mark(r) : (rec_raise){0};
     r->returned = rec_peek(r, 0);
     rec_drop(r, 1);
 }

@@ -15,7 +15,7 @@ typedef struct {
 
 static const iterable_row rows[] = {
     {"enumerate", 1, false}, {"zip", -1, false}, {"iter", 1, false}, {"list", 1, true}, {"tuple", 1, true},
-    {"all", 1, false}, {"any", 1, false}, {NULL, 0, false}};
+    {"all", 1, false}, {"any", 1, false}, {"sorted", 1, true}, {"set", 1, false}, {"frozenset", 1, false}, {"sum", 1, false}, {NULL, 0, false}};
 
 static const iterable_row unpacked = {"", 1, false}, starred = {"", 1, true};
 

@@ -21,6 +21,7 @@ bool rec_consume_for(rec *r, kin_vid it);             /* a for loop over a gener
 bool rec_consume_send(rec *r, kin_vid it);            /* SEND to one */
 bool rec_consume_unpack(rec *r, kin_vid vid, int before, int after);  /* unpacking of one, or of an object whose __iter__ makes one */
 bool rec_leave_to_c(rec *r, rec_frame *f, PyObject *value);   /* a frame returns or yields; true: taken care of */
+bool rec_passes_exception(rec *r, rec_frame *f);       /* a frame of a region, which an exception leaves: does what has called it only pass that on? */
 bool rec_finish_consumer(rec *r, rec_frame *f, uint32_t offset); /* false: nothing else is to be done with the event */
 void rec_free_consumer(rec_frame *f);
 bool rec_end_consumer(rec *r);                        /* its C code calls more Python, which is no part of the region */
@@ -38,6 +39,7 @@ bool rec_consume_missing(rec *r); /* d[key] of a defaultdict made here, whose fa
 void rec_free_generators(rec *r);
 rec_gen *rec_usable_generator(rec *r, kin_vid vid); /* one that the recorder may resume, or NULL */
 kin_vid rec_hidden_generator(rec *r, kin_vid vid);
+kin_vid rec_sized_generator(rec *r, kin_vid vid, kin_vid *length);
 bool rec_has_hidden_generator(rec *r, kin_vid vid); /* would there be one? */
 void rec_generator_write(rec *r, rec_gen *gen);     /* its state, as a step */
 void rec_generator_detach(rec *r, rec_frame *f, bool yielded);
@@ -64,6 +66,11 @@ void rec_finish_iter(rec *r, rec_frame *f, bool exhausted, PyObject *const *stac
 bool rec_consume_unpack_lazy(rec *r, kin_vid lazy, int before, int after); /* of a map, filter, zip ... */
 void rec_lazy_used_up(rec *r, kin_vid lazy);
 bool rec_lazy_for_real(rec *r, kin_vid lazy, kin_vid **items, uint32_t *n); /* a map that a step is to use up, whoever has it */
+
+/* ---- mapping.c ---- */
+bool rec_consume_mapping(rec *r, const rec_args *a);
+bool rec_consume_display(rec *r, kin_vid dict, kin_vid mapping, int row); /* {**mapping}, f(**mapping); row: of breaks.def, should it come to ... */
+void rec_grow_opaquely(rec *r, kin_step_kind kind, kin_vid mapping, int row); /* ... the instruction as an opaque step */
 
 /* ---- starred.c ---- */
 void rec_op_list_extend(rec *r);

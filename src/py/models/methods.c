@@ -445,9 +445,9 @@ set_union(rec *r, const rec_args *a)
         ok = O(r, a->args[i]) != NULL && rec_is_plain_value(O(r, a->args[i])) && is_quiet(r, a->args[i], false);
     if (!ok)
         return false;
-    r->keep_inside = true; /* it keeps keys, which are no containers */
+    r->keep_inside = r->only_asks = true; /* it keeps keys, which are no containers */
     kin_vid out = rec_model_step(r, a, 0);
-    r->keep_inside = false;
+    r->keep_inside = r->only_asks = false;
     rec_make_virtual(r, out, VIRTUAL_SET, NULL, 0, false);
     r->info.at[out].type = &PySet_Type;
     return true;

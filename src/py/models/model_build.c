@@ -282,7 +282,9 @@ model_set(rec *r, const rec_args *a)
         if (VIRTUAL(r, from) == NULL)
             rec_need_type(r, from);
     }
+    r->only_asks = true;
     kin_vid out = rec_model_step(r, a, a->npos == 0 ? KIN_STEP_PURE : 0);
+    r->only_asks = false;
     rec_make_virtual(r, out, VIRTUAL_SET, NULL, 0, false);
     r->info.at[out].type = &PySet_Type;
     return true;

@@ -36,6 +36,11 @@ rec_known_item(rec *r, kin_vid container, kin_vid key)
         bool negative = i < 0;
         if (negative)
             i += n;
+        if (i >= n && r->region != NULL && !rec_is_unstable(r, container)) { /* the end that an iteration by index finds */
+            rec_root(r, container);
+            rec_need_type(r, container);
+            rec_need_len(r, container, n);
+        }
         if (i < 0 || i >= n || (list && negative && r->info.at[container].made && rec_is_in_loop(r))) /* states[-1]: it grows by the round */
             return 0;
         rec_need_const(r, key);

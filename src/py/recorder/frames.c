@@ -63,3 +63,36 @@ rec_frame_globals(rec *r)
         return rec_const(r, fn->func_globals);
     return rec_src(r, f->func, KIN_ACCESS_GLOBALS, 0, fn->func_globals);
 }
+
+kin_vid
+rec_frame_builtins(rec *r)
+{
+    rec_frame *f = r->top;
+    PyFunctionObject *fn = (PyFunctionObject *)O(r, f->func);
+    rec_virtual *virtual = VIRTUAL(r, f->func);
+    if (rec_is_const(r, f->func) || (virtual != NULL && virtual->kind == VIRTUAL_FUNCTION))
+        return rec_const(r, fn->func_builtins);
+    return rec_src(r, f->func, KIN_ACCESS_BUILTINS, 0, fn->func_builtins);
+}
+
+kin_vid
+rec_find_global(rec *r, PyObject *name)
+{
+    kin_vid globals = rec_frame_globals(r);
+    if (!PyDict_CheckExact(O(r, globals)))
+        return 0;
+    PyObject *value = PyDict_GetItemWithError(O(r, globals), name);
+    if (value != NULL)
+        return rec_dict_item(r, globals, name, value);
+    kin_vid builtins = rec_frame_builtins(r);
+    value = PyDict_CheckExact(O(r, builtins)) ? PyDict_GetItemWithError(O(r, builtins), name) : NULL;
+    if (value == NULL) {
+        PyErr_Clear();
+        rec_fact(r, KIN_FACT_LACKS_KEY, globals, name, 0);
+        rec_fact(r, KIN_FACT_LACKS_KEY, builtins, name, 0);
+        return 0;
+    }
+    rec_need_type(r, globals);
+    rec_fact(r, KIN_FACT_LACKS_KEY, globals, name, 0);
+    return rec_dict_item(r, builtins, name, value);
+}

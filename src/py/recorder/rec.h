@@ -94,6 +94,7 @@ typedef struct {
 typedef struct {
     kin_trace_mark end;
     uint32_t snap;        /* state before the instruction */
+    bool in_region;       /* of a region that is over: frames are missing in the traceback */
 } rec_raise;
 
 typedef enum { AWAIT_NONE, AWAIT_RESULT, AWAIT_CONST, AWAIT_BRANCH, AWAIT_FRAME, AWAIT_ITER,
@@ -415,6 +416,8 @@ bool rec_decide_is(rec *r, kin_vid a, kin_vid b);      /* makes the outcome a fa
 
 /* ---- frames.c ---- */
 kin_vid rec_frame_globals(rec *r);                    /* of the running frame */
+kin_vid rec_frame_builtins(rec *r);
+kin_vid rec_find_global(rec *r, PyObject *name); /* what a name of the top frame's function stands for; 0: it is not defined */
 void rec_pop_frame(rec *r);
 rec_frame *rec_pop_inlined(rec *r); /* a call that was followed is over: the caller, which goes on behind it */
 rec_frame *rec_push_frame(rec *r, struct _PyInterpreterFrame *f, PyCodeObject *code);
@@ -505,6 +508,9 @@ void rec_region_changes(rec *r, kin_vid vid);         /* its instruction will ha
 bool rec_put_off_append(rec *r, const rec_args *a);         /* list.append of an older list, to the end of the region; false: there is none, or it may not wait */
 void rec_name_store(rec *r, uint32_t step, PyObject *name); /* of a store whose step was written, or put off */
 void rec_region_truncate(rec *r, uint32_t len);       /* steps from there on are dropped */
+bool rec_raised_in_region(const rec *r, uint32_t raised); /* has it raised the exception with this number? */
+kin_vid rec_region_handles(const rec *r);             /* the exception being handled where the innermost frame that C code entered began; 0: none */
+bool rec_in_generator(const rec_frame *f);            /* does the frame, or one that has called it, belong to a generator? */
 bool rec_region_has_acted(const rec *r);              /* nothing in it can leave any more */
 int rec_region_added(rec *r, kin_vid set, kin_vid item); /* by the region, to be put down at its end? -1: not known */
 void rec_region_asks(rec *r, bool on);                /* the steps in between have looked at that */

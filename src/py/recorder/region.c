@@ -8,14 +8,16 @@
  *   - its changes to older iterators and generators, and to sets, lists and cells that the recording has made and only these can
  *     reach, are written at its end (NEXT, ITERATOR_AT, SET_ADD, LIST_APPEND, CELL_SET, GENERATOR_STATE);
  *   - so are plain stores of tensors, numbers, strings and the like into older objects, and what is appended to older lists; nothing but torch calls may look at anything in between;
+ *   - an exception that it raises is handled in it, and nothing else sees that (rules/raise.c);
  *   - after an effect (another store, torch's settings: what a context manager does before its yield), nothing in it can leave.
  *
- * Anything else in a region (an effect, opaque code, the end of an epoch, an exception, an opcode without a rule)
+ * Anything else in a region (an effect, opaque code, the end of an epoch, an opcode without a rule)
  * makes it fail: the trace is cut back to where the region began, the instruction becomes an opaque step, and the
  * frames below it are no longer watched.
  */
 #include "py/compat/imports.h"
 #include "py/compat/kinds.h"
+#include "py/recorder/callables.h"
 #include "py/recorder/rec.h"
 
 typedef struct {
@@ -50,7 +52,7 @@ typedef struct {
 typedef struct rec_region {
     const rec_region_user *user;
     rec_frame *base;
-    uint32_t snap, steps, nvals, nfacts, nwrites;
+    uint32_t snap, steps, nvals, nfacts, nwrites, nraises;
     kin_trace_mark before;         /* the instruction */
     rec_info *infos;
     saved_virtual *virtual;
@@ -121,6 +123,7 @@ rec_region_open(rec *r, const rec_region_user *user)
     g->nvals = r->info.len;
     g->nfacts = r->t->facts.len;
     g->nwrites = r->writes.len;
+    g->nraises = r->raises.len;
     g->infos = malloc(g->nvals * sizeof *g->infos);
     g->virtual = calloc(g->nvals, sizeof *g->virtual);
     g->slots = malloc((size_t)(f->nlocals + f->sp + 1) * sizeof *g->slots);
@@ -223,6 +226,9 @@ rec_region_undo(rec *r)
     for (uint32_t i = g->nfacts; i < r->t->facts.len; i++)
         r->t->facts.at[i].undone = true;
     rec_truncate(r, g->steps);
+    r->pending = r->escaped = 0;
+    if (r->handled >= g->nvals)
+        r->handled = 0;
     restore_virtual(r, g);
     memcpy(f->slots, g->slots, (size_t)(f->nlocals + f->sp0) * sizeof *g->slots);
     f->sp = f->sp0;
@@ -403,10 +409,16 @@ rec_region_repeatable(rec *r)
     return ok;
 }
 
+/* Does the step only read its operands? What a function takes out of an iterator is gone. */
 static bool
-is_question(kin_step_kind kind)
+is_question(rec *r, kin_step_kind kind, const kin_vid *args, uint32_t n)
 {
-    return kin_kind_effects(kind) & KIN_ASKS && kind != KIN_STEP_HANDLED;
+    if (kind != KIN_STEP_CALL || O(r, args[0]) == NULL)
+        return kin_kind_effects(kind) & KIN_ASKS;
+    for (uint32_t i = 1; i < n; i++)
+        if (args[i] != 0 && (O(r, args[i]) == NULL || PyIter_Check(O(r, args[i]))))
+            return false;
+    return rec_callable_effects(O(r, args[0])) & KIN_ASKS;
 }
 
 /* Changes that are put off to the end of the region: nothing in it may ask about them. */
@@ -532,6 +544,49 @@ only_atoms(rec *r, const kin_vid *args, uint32_t n)
     return true;
 }
 
+bool
+rec_raised_in_region(const rec *r, uint32_t raised)
+{
+    return r->region != NULL && raised > r->region->nraises;
+}
+
+/* The frame that C code has entered, a generator's or a callback's, in which `f` runs; NULL: there is none. */
+static const rec_frame *
+entered_frame(const rec_frame *f)
+{
+    while (f != NULL && !f->from_c)
+        f = f->back;
+    return f;
+}
+
+kin_vid
+rec_region_handles(const rec *r)
+{
+    const rec_frame *entered = entered_frame(r->top);
+    return entered != NULL && entered->back != NULL ? entered->back->exc : 0;
+}
+
+bool
+rec_in_generator(const rec_frame *f)
+{
+    const rec_frame *entered = entered_frame(f);
+    return entered != NULL && entered->gen != NULL;
+}
+
+/* Would somebody else than the handler see an exception that the region has raised? Plain attributes of it may be asked for. */
+static bool
+shows_exception(rec *r, kin_step_kind kind, const kin_vid *args, uint32_t n)
+{
+    const rec_frame *f = r->top;
+    bool attribute = kind == KIN_STEP_GETATTR && f->op == KIN_DO_LOAD_ATTR && kin_utf8(PyTuple_GET_ITEM(f->code->co_names, f->arg))[0] != '_';
+    if (kind == KIN_STEP_RAISE || kind == KIN_STEP_CHECK || attribute)
+        return false;
+    for (uint32_t i = 0; i < n; i++)
+        if (args[i] != 0 && rec_raised_in_region(r, r->info.at[args[i]].raised))
+            return true;
+    return false;
+}
+
 /* Is the step one that the region may have? Refuses the region if not. False: the step is put off to the end. */
 bool
 rec_region_step(rec *r, kin_step_kind kind, unsigned *flags, const kin_vid *args, uint32_t n)
@@ -540,6 +595,7 @@ rec_region_step(rec *r, kin_step_kind kind, unsigned *flags, const kin_vid *args
     if (g->committing)
         return true;
     bool acts = is_plain_effect(*flags), ok = acts || !(*flags & (KIN_STEP_OPAQUE | KIN_STEP_EFFECT | KIN_STEP_RAISES));
+    ok = ok && !shows_exception(r, kind, args, n);
     if (ok && (is_put_off(r, kind, *flags, args, n) || puts_off_store(r, kind, *flags, args, n)))
         return false;
     if (*flags & KIN_STEP_MUTATES)
@@ -549,7 +605,7 @@ rec_region_step(rec *r, kin_step_kind kind, unsigned *flags, const kin_vid *args
     else if (*flags & KIN_STEP_TORCH)
         ok = ok && kind != KIN_STEP_SET_SUBSCR && torch_may_repeat(r, kind, args, n);
     else if (!(*flags & KIN_STEP_PURE))
-        ok = ok && (is_question(kind) || r->only_asks || (kind == KIN_STEP_CALL && O(r, args[0]) != NULL && rec_is_cache(O(r, args[0]))));
+        ok = ok && (is_question(r, kind, args, n) || r->only_asks || (kind == KIN_STEP_CALL && O(r, args[0]) != NULL && rec_is_cache(O(r, args[0]))));
     bool looks = !(*flags & (KIN_STEP_PURE | KIN_STEP_MUTATES)) && kind != KIN_STEP_CHECK && !g->asked_added;
     if (looks && g->stores && !(*flags & KIN_STEP_TORCH) && !only_atoms(r, args, n))
         ok = false;
@@ -571,7 +627,7 @@ rec_region_changes(rec *r, kin_vid vid)
 rec_raise
 rec_region_mark(const rec *r)
 {
-    return (rec_raise){r->region->before, r->region->snap};
+    return (rec_raise){r->region->before, r->region->snap, false};
 }
 
 void

@@ -70,6 +70,22 @@ lets_escape(rec *r, kin_step_kind kind, const kin_vid *args)
     return !((known ? rec_callable_effects(O(r, args[0])) : kin_kind_effects(kind)) & KIN_LETS_GO);
 }
 
+/* Would the step see that an exception comes from a region? Opaque code finds what is being handled, and attributes of a traceback are asked for one by one. */
+static uint32_t
+seen_of_region(rec *r, kin_step_kind kind, unsigned flags, const kin_vid *args, uint32_t n)
+{
+    const rec_frame *f = r->top;
+    bool looks = kind == KIN_STEP_GETATTR && f != NULL && n > 0 && f->op != KIN_DO_CALL_EXIT;
+    if (r->region != NULL || r->raises.len == 0 || !(looks || flags & KIN_STEP_OPAQUE))
+        return 0;
+    uint32_t raised = looks ? r->info.at[args[0]].raised : 0;
+    if (raised != 0 && f->op == KIN_DO_LOAD_ATTR && PyExceptionInstance_Check(O(r, args[0])) && kin_utf8(PyTuple_GET_ITEM(f->code->co_names, f->arg))[0] != '_')
+        raised = 0;
+    for (; raised == 0 && flags & KIN_STEP_OPAQUE && f != NULL; f = f->back)
+        raised = f->exc != 0 ? r->info.at[f->exc].raised : 0;
+    return raised != 0 && r->raises.at[raised - 1].in_region ? raised : 0;
+}
+
 /* What holds a mortal object is mortal as well, and the steps that make and fill it run in sequence. */
 static void
 note_mortal(rec *r, kin_step *s)
@@ -124,6 +140,9 @@ rec_step(rec *r, kin_step_kind kind, unsigned flags, const kin_vid *args, uint32
             rec_escape(r, args[i]);
     if (r->escaped != escaped && !lets_escape(r, kind, args))
         r->escaped = escaped;
+    uint32_t seen = seen_of_region(r, kind, flags, args, n);
+    if (seen != 0)
+        r->escaped = seen;
     return r->t->steps.len - 1;
 }
 

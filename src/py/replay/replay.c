@@ -367,17 +367,20 @@ settle_raises(kin_run *r, uint32_t step, PyObject *result, kin_chain *chain, PyO
     }
     if (chain != NULL)
         kin_recursion_take(r->ts, 1);
-    bool ended = result == NULL && r->t->steps.at[step].kind == KIN_STEP_NEXT;
-    if ((result == NULL && !ended) || r->t->steps.at[step].snap == 0) {
-        Py_XDECREF(result);
-        if (chain != NULL)
-            kin_chain_drop(r->ts, chain);
-        kin_failure_raise("kintsugi: a step that should have raised cannot be left");
-        r->failed_at = step + 1;
-        *value = NULL;
+    const kin_step *s = &r->t->steps.at[step];
+    bool ended = result == NULL && s->kind == KIN_STEP_NEXT, gave = (result != NULL || ended) && s->snap != 0;
+    if (gave && !(s->flags & KIN_STEP_AGAIN)) {
+        *value = kin_run_leave(r, step, KIN_LEAVE_AFTER, result, chain, true);
         return KIN_LEFT;
     }
-    *value = kin_run_leave(r, step, KIN_LEAVE_AFTER, result, chain, true);
+    Py_XDECREF(result);
+    if (chain != NULL)
+        kin_chain_drop(r->ts, chain);
+    if (!gave) {
+        kin_failure_raise("kintsugi: a step that should have raised cannot be left");
+        r->failed_at = step + 1;
+    }
+    *value = gave ? kin_run_leave(r, step, KIN_LEAVE_BEFORE, NULL, NULL, true) : NULL;
     return KIN_LEFT;
 }
 
@@ -577,9 +580,8 @@ is_of_other_outcome(const kin_step *s)
 bool
 kin_run_is_forced(kin_run *r, const kin_step *s)
 {
-    if (s->snap == 0 || (s->snap == r->last_snap && !(s->flags & KIN_STEP_AGAIN)) || is_of_other_outcome(s))
-        return false;
-    return r->nforced++ == kin_replay_force_exit;
+    bool possible = s->snap != 0 && (s->snap != r->last_snap || s->flags & KIN_STEP_AGAIN) && !is_of_other_outcome(s);
+    return possible && r->nforced++ == kin_replay_force_exit;
 }
 
 kin_outcome

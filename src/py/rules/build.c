@@ -1,4 +1,5 @@
 /* Rules for instructions that create objects: displays and what extends them, slices, functions, formatted strings. */
+#include "core/diag/breaks.h"
 #include "py/iterators/iterators.h"
 #include "py/objects/objects.h"
 #include "py/rules/rules.h"
@@ -217,21 +218,11 @@ op_map_add(rec *r)
     rec_drop(r, 2);
 }
 
+/* Pairs behind those of the display. */
 static void
-op_dict_grow(rec *r, kin_step_kind kind)
+put_behind(rec *r, rec_virtual *f, const kin_vid *pairs, uint32_t n)
 {
-    kin_vid v = rec_peek(r, 0), dict = rec_peek(r, r->top->arg);
-    kin_vid args[3] = {dict, v, 0}, *pairs = NULL;
-    uint32_t n = 0;
-    if (kind == KIN_STEP_DICT_MERGE)
-        args[2] = rec_peek(r, r->top->arg + 2);
-    rec_virtual *f = VIRTUAL(r, dict);
-    bool known = f && f->known && rec_pairs_of(r, v, &pairs, &n);
-    bool quiet = known || (PyDict_CheckExact(O(r, v)) && hash_quietly(r, &v, 1, 1));
-    rec_step(r, kind, quiet ? KIN_STEP_MUTATES : KIN_STEP_OPAQUE | KIN_STEP_EFFECT, args,
-             kind == KIN_STEP_DICT_MERGE ? 3 : 2);
-    rec_end_if_read(r, dict);
-    for (uint32_t i = 0; known && i < n; i += 2) {
+    for (uint32_t i = 0; i < n; i += 2) {
         uint32_t j = 0;
         while (j < f->n && !kin_exact_equal(O(r, f->items[j]), O(r, pairs[i])))
             j += 2;
@@ -240,10 +231,31 @@ op_dict_grow(rec *r, kin_step_kind kind)
         else if (!rec_virtual_push(f, pairs[i]) || !rec_virtual_push(f, pairs[i + 1]))
             r->status = KIN_NOMEM;
     }
-    if (!known && f)
+}
+
+static void
+op_dict_grow(rec *r, kin_step_kind kind)
+{
+    kin_vid v = rec_peek(r, 0), dict = rec_peek(r, r->top->arg), from = rec_proxied(r, v);
+    kin_vid args[3] = {dict, v, 0}, *pairs = NULL;
+    uint32_t n = 0;
+    if (kind == KIN_STEP_DICT_MERGE)
+        args[2] = rec_peek(r, r->top->arg + 2);
+    rec_virtual *f = VIRTUAL(r, dict);
+    bool known = f && f->known && rec_pairs_of(r, from, &pairs, &n);
+    bool quiet = known || (PyDict_CheckExact(O(r, v)) && hash_quietly(r, &v, 1, 1));
+    if (!quiet) {
+        int row = !PyDict_CheckExact(O(r, from)) && rec_any_tensor(r, &v, 1) ? KIN_ROW_BUILTIN_CALL : -1;
+        if (!rec_consume_display(r, dict, v, row))
+            rec_grow_opaquely(r, kind, v, row);
+        return;
+    }
+    rec_step(r, kind, KIN_STEP_MUTATES, args, kind == KIN_STEP_DICT_MERGE ? 3 : 2);
+    rec_end_if_read(r, dict);
+    if (known)
+        put_behind(r, f, pairs, n);
+    else if (f)
         f->known = false;
-    if (!quiet)
-        rec_forget_contents(r);
     free(pairs);
     rec_drop(r, 1);
 }

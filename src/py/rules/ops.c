@@ -70,46 +70,18 @@ op_return(rec *r)
 
 /* -- globals ---------------------------------------------------------------------------------------------------------- */
 
-static kin_vid
-frame_builtins(rec *r)
-{
-    rec_frame *f = r->top;
-    PyFunctionObject *fn = (PyFunctionObject *)O(r, f->func);
-    rec_virtual *virtual = VIRTUAL(r, f->func);
-    if (rec_is_const(r, f->func) || (virtual != NULL && virtual->kind == VIRTUAL_FUNCTION))
-        return rec_const(r, fn->func_builtins);
-    return rec_src(r, f->func, KIN_ACCESS_BUILTINS, 0, fn->func_builtins);
-}
-
 static void
 load_global_name(rec *r, PyObject *name)
 {
-    kin_vid globals = rec_frame_globals(r);
-    PyObject *dict = O(r, globals), *value = NULL;
-    kin_vid vid;
-    if (!PyDict_CheckExact(dict)) {
+    if (!PyDict_CheckExact(O(r, rec_frame_globals(r)))) {
         rec_stop(r, "the globals of a function are not a plain dict");
         return;
     }
-    value = PyDict_GetItemWithError(dict, name);
-    if (value != NULL) {
-        vid = rec_dict_item(r, globals, name, value);
-    } else {
-        kin_vid builtins = frame_builtins(r);
-        dict = O(r, builtins);
-        value = PyDict_CheckExact(dict) ? PyDict_GetItemWithError(dict, name) : NULL;
-        if (value == NULL) {
-            PyErr_Clear();
-            rec_fact(r, KIN_FACT_LACKS_KEY, globals, name, 0);
-            rec_fact(r, KIN_FACT_LACKS_KEY, builtins, name, 0);
-            rec_stop_row(r, KIN_ROW_EXCEPTION_ESCAPED, "name is not defined");
-            return;
-        }
-        rec_need_type(r, globals);
-        rec_fact(r, KIN_FACT_LACKS_KEY, globals, name, 0);
-        vid = rec_dict_item(r, builtins, name, value);
-    }
-    rec_push(r, vid);
+    kin_vid value = rec_find_global(r, name);
+    if (value == 0)
+        rec_stop_row(r, KIN_ROW_EXCEPTION_ESCAPED, "name is not defined");
+    else
+        rec_push(r, value);
 }
 
 static void
@@ -334,7 +306,7 @@ op_load_special(rec *r)
 static bool
 is_stock_import(rec *r)
 {
-    kin_vid builtins = frame_builtins(r);
+    kin_vid builtins = rec_frame_builtins(r);
     PyObject *dict = O(r, builtins), *hook = NULL;
     if (PyDict_CheckExact(dict))
         hook = PyDict_GetItemWithError(dict, REC_STR("__import__"));

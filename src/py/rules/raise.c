@@ -7,9 +7,15 @@
  * operand of a step that may keep it, as the result or by ending the call, the recording is cut back to just before the
  * raise: from there CPython runs the call in real frames. An exception that was raised while another
  * one was handled, or from it, is cut together with that one.
+ *
+ * In a region an exception has to be handled where it ends up in the same region, and nothing but the handler may see it: the step that
+ * raised is done again with the rest of the region where the program is left, and its traceback has the region's frame only. What an instruction passes
+ * on to the frame that the region began in may be handled there, and is cut off as soon as somebody may look at the traceback.
  */
 #include "core/diag/breaks.h"
 #include "py/objects/objects.h"
+#include "py/iterators/iterators.h"
+#include "py/recorder/callables.h"
 #include "py/replay/replay.h"
 #include "py/rules/rules.h"
 
@@ -200,6 +206,18 @@ distrust_changes(rec *r, uint32_t first)
     }
 }
 
+/* Has the instruction, which has raised, done nothing else? So it may be done again. */
+static bool
+only_asks(rec *r, const raising_step *s)
+{
+    bool look = s->kind == KIN_STEP_SUBSCR || s->kind == KIN_STEP_BINARY || s->kind == KIN_STEP_COMPARE || s->kind == KIN_STEP_CONTAINS ||
+                s->kind == KIN_STEP_UNARY || s->kind == KIN_STEP_ITER || s->kind == KIN_STEP_GETATTR;
+    /* What is being handled becomes the context of what is raised, and in a region only the recorder knows of it. */
+    bool raise = s->kind == KIN_STEP_RAISE && (r->top->op == KIN_DO_RERAISE || (s->n > 0 && r->top->exc == rec_region_handles(r)));
+    bool call = s->kind == KIN_STEP_CALL && s->args[0] != 0 && O(r, s->args[0]) != NULL && rec_callable_effects(O(r, s->args[0])) & KIN_ASKS;
+    return r->region != NULL && (look || raise || call);
+}
+
 static bool
 write_step(rec *r, uint32_t first)
 {
@@ -211,7 +229,9 @@ write_step(rec *r, uint32_t first)
     rec_truncate(r, first);
     if (!describe(r, &s))
         return false;
+    r->only_asks = only_asks(r, &s);
     uint32_t at = rec_step(r, s.kind, s.flags, s.args, s.n);
+    r->only_asks = false;
     kin_ref ref = rec_ref(r, s.ref);
     r->t->steps.at[at].imm = (uint8_t)s.imm;
     r->t->steps.at[at].ref = ref;
@@ -243,6 +263,10 @@ mark_raise(rec *r, uint32_t steps)
     rec_raise m = {.snap = rec_snapshot(r)};
     m.end = kin_trace_end(r->t);
     m.end.steps = steps;
+    if (r->region != NULL) {
+        m = rec_region_mark(r);
+        m.in_region = true;
+    }
     if (kin_vec_push(&r->raises, m) != KIN_OK)
         r->status = KIN_NOMEM;
     return r->raises.len;
@@ -251,7 +275,11 @@ mark_raise(rec *r, uint32_t steps)
 void
 rec_exception_escapes(rec *r, uint32_t raised)
 {
-    if (!r->stopped)
+    if (r->stopped)
+        return;
+    if (r->region != NULL && rec_raised_in_region(r, raised))
+        rec_refuse(r);
+    else
         rec_cut_back(r, &r->raises.at[raised - 1], -1, "an exception leaves the recorded code");
 }
 
@@ -317,7 +345,9 @@ rec_raise_known(rec *r)
         rec_stop_row(r, KIN_ROW_EXCEPTION_ESCAPED, "an exception was raised and handled here");
         return;
     }
+    r->only_asks = r->region != NULL;
     rec_step(r, KIN_STEP_RAISE, 0, &cls, 1);
+    r->only_asks = false;
     set_pending(r, r->t->steps.len - 1);
 }
 
@@ -404,30 +434,59 @@ raised_again(rec *r, const rec_frame *f)
     return vid ? O(r, vid) : NULL;
 }
 
+/* The exception that leaves the top frame becomes r->pending. */
+static bool
+note_exception(rec *r, PyObject *exc)
+{
+    rec_frame *f = r->top;
+    if (r->raised_by_c != NULL)
+        rec_raise_known(r);
+    if (r->pending != 0)
+        return true;
+    if (rec_always_raises(f) && (f->op == KIN_DO_RERAISE || f->arg == 0))
+        exc = raised_again(r, f);
+    if (!f->ran || !record_raise(r))
+        return false;
+    if (exc != NULL)
+        set_exception(r, exc);
+    return true;
+}
+
+static void
+leave_inlined(rec *r)
+{
+    PyObject *exc = O(r, r->pending);
+    rec_frame *f = rec_pop_inlined(r);
+    if (is_swallowed(r, f, exc))
+        go_on_without(r, f);
+}
+
+bool
+rec_unwind_in_region(rec *r, PyObject *exc)
+{
+    rec_frame *f = r->top;
+    if (rec_region_is_of(r, f) || !rec_passes_exception(r, f) || r->foreign || r->refused || !note_exception(r, exc) || r->refused || O(r, r->pending) == NULL)
+        return false;
+    if (!f->from_c)
+        leave_inlined(r);
+    return !f->from_c;
+}
+
 void
 rec_unwind(rec *r, PyObject *exc)
 {
     rec_frame *f = r->top;
-    if (r->pending == 0) {
-        if (rec_always_raises(f) && (f->op == KIN_DO_RERAISE || f->arg == 0))
-            exc = raised_again(r, f);
-        if (!f->ran || !record_raise(r)) {
-            r->failed = r->failed || !f->ran;
-            rec_stop_row(r, -1, "an exception left the frame here");
-            return;
-        }
-        if (exc != NULL)
-            set_exception(r, exc);
+    if (!note_exception(r, exc)) {
+        r->failed = r->failed || !f->ran;
+        rec_stop_row(r, -1, "an exception left the frame here");
+        return;
     }
-    exc = O(r, r->pending);
     if (f->back == NULL || r->foreign) {
         r->result->untouched = !r->stopped && f->back == NULL && !r->foreign && rec_leaves_no_mark(r, r->raises.at[r->info.at[r->pending].raised - 1].end.steps);
         rec_exception_escapes(r, r->info.at[r->pending].raised);
         return;
     }
-    f = rec_pop_inlined(r);
-    if (is_swallowed(r, f, exc))
-        go_on_without(r, f);
+    leave_inlined(r);
 }
 
 /* -- handlers ---------------------------------------------------------------------------------------------------------------- */
@@ -444,8 +503,10 @@ op_push_exc_info(rec *r)
 {
     rec_frame *f = r->top;
     kin_vid exc = rec_peek(r, 0), previous = f->exc;
-    bool awaits = false;
-    if (previous == 0 && r->handled == 0) {
+    bool awaits = false, inside = rec_in_generator(f);
+    if (inside && previous == rec_region_handles(r)) { /* a generator does not see what its caller handles */
+        previous = rec_const(r, Py_None);
+    } else if (previous == 0 && r->handled == 0) {
         r->handled = rec_step_out(r, KIN_STEP_HANDLED, 0, NULL, 0);
         awaits = true;
     }
@@ -466,6 +527,8 @@ op_pop_except(rec *r)
     kin_vid previous = rec_peek(r, 0);
     rec_snapshot(r);
     rec_drop(r, 1);
+    if (rec_is_const(r, previous) && r->region != NULL)
+        previous = rec_region_handles(r);
     r->top->exc = is_handled_at_entry(r, previous) ? 0 : previous;
 }
 

@@ -1,0 +1,245 @@
+/* dict(mapping), d.update(mapping), {**mapping} and f(**mapping), where the mapping's methods are written in Python: UserDict, ChainMap, a Mapping of the program.
+ *
+ * C code calls keys(), goes over what that gave, and then asks for one item after the other. All of it is a region (region.c). What comes of
+ * it is a dict made here, or stores into one, of the pairs that are then known.
+ */
+#include "core/diag/breaks.h"
+#include "py/compat/heap.h"
+#include "py/iterators/consume.h"
+#include "py/models/models.h"
+#include "py/objects/objects.h"
+#include "py/torchcalls/torchcalls.h"
+
+/* -- what C code asks ------------------------------------------------------------------------------------------------------- */
+
+/* The keys are all there: their values come next. */
+static void
+ask_values(rec *r, rec_consumer *c, const kin_vid *keys, uint32_t n)
+{
+    c->inputs = malloc((n + 1) * sizeof *c->inputs);
+    for (uint32_t i = 0; c->inputs != NULL && i < n; i++)
+        if (!rec_is_known_key(r, keys[i]) || (c->inputs[i] = rec_need_const(r, keys[i])) == 0)
+            rec_refuse(r);
+    for (uint32_t i = 0; i < c->n; i++)
+        Py_DECREF(c->held[i]);
+    c->n = 0;
+    if (c->inputs == NULL)
+        rec_refuse(r);
+    c->gen = NULL;
+    c->ninputs = n;
+    c->width = 1;
+    c->self = c->source;
+    c->wants = true;
+    c->ended = false;
+    rec_next_callback(r, c);
+}
+
+/* keys() has returned, or the __iter__ in Python of what it returned. */
+static void
+take_keys(rec *r, rec_consumer *c, kin_vid answer)
+{
+    kin_vid gen = rec_hidden_generator(r, answer), *keys = NULL;
+    uint32_t n = 0;
+    if (gen != 0) {
+        c->gen = rec_usable_generator(r, gen);
+        Py_DECREF(c->held[--c->n]);
+        return;
+    }
+    if (rec_use_up(r, answer, &keys, &n) || rec_known_elements(r, answer, &keys, &n))
+        ask_values(r, c, keys, n);
+    else
+        rec_refuse(r);
+    free(keys);
+}
+
+static void
+take_answer(rec *r, rec_consumer *c)
+{
+    if (r->refused || c->n == 0)
+        return;
+    if (c->inputs != NULL)
+        rec_next_callback(r, c);
+    else
+        take_keys(r, c, c->items[c->n - 1]);
+}
+
+/* The generator that the keys came from has ended. */
+static void
+have_keys(rec *r, rec_consumer *c)
+{
+    kin_vid *keys = malloc((c->n + 1) * sizeof *keys);
+    uint32_t n = c->n;
+    if (keys == NULL) {
+        r->status = KIN_NOMEM;
+        return;
+    }
+    if (n > 0)
+        memcpy(keys, c->items, n * sizeof *keys);
+    ask_values(r, c, keys, n);
+    free(keys);
+}
+
+/* -- what comes of it --------------------------------------------------------------------------------------------------------- */
+
+static bool
+is_plain_dict(rec *r, kin_vid dict)
+{
+    const rec_virtual *f = VIRTUAL(r, dict);
+    return f != NULL && f->kind == VIRTUAL_DICT && f->known && !f->escaped;
+}
+
+/* Keys and values in turns. */
+static kin_vid *
+make_pairs(const rec_consumer *c, uint32_t more)
+{
+    kin_vid *pairs = c->n == c->ninputs ? malloc((2 * c->n + more + 1) * sizeof *pairs) : NULL;
+    for (uint32_t i = 0; pairs != NULL && i < c->n; i++) {
+        pairs[2 * i] = c->inputs[i];
+        pairs[2 * i + 1] = c->items[i];
+    }
+    return pairs;
+}
+
+static bool
+finish_dict(rec *r, rec_consumer *c)
+{
+    kin_vid *pairs = make_pairs(c, 2 * c->call.nkw);
+    bool done = pairs != NULL && rec_dict_of_pairs(r, &c->call, pairs, 2 * c->n);
+    free(pairs);
+    return done;
+}
+
+/* The region is over: the pairs are stored into the older dict. */
+static void
+put_pairs(rec *r, rec_consumer *c)
+{
+    kin_vid dict = c->args[0];
+    for (uint32_t i = 0; i < c->n; i++) {
+        const kin_vid args[3] = {dict, c->inputs[i], c->items[i]};
+        uint32_t s = rec_step(r, KIN_STEP_SET_SUBSCR, KIN_STEP_MUTATES, args, 3);
+        r->t->steps.at[s].snap = 0; /* the instruction is over */
+        rec_pairs_put(r, VIRTUAL(r, dict), args[1], args[2]);
+    }
+    rec_changed(r, dict);
+}
+
+static bool
+finish_update(rec *r, rec_consumer *c)
+{
+    return c->n == c->ninputs && is_plain_dict(r, c->args[0]) && rec_model_value(r, &c->call, rec_const(r, Py_None));
+}
+
+/* A keyword that is given twice raises. */
+static bool
+finish_display(rec *r, rec_consumer *c)
+{
+    const rec_virtual *f = VIRTUAL(r, c->args[0]);
+    bool ok = c->n == c->ninputs && is_plain_dict(r, c->args[0]);
+    for (uint32_t i = 0; ok && i < c->n && r->top->op == KIN_DO_DICT_MERGE; i++)
+        ok = PyUnicode_CheckExact(O(r, c->inputs[i])) && rec_pairs_find(r, f, O(r, c->inputs[i])) == NULL;
+    if (ok)
+        rec_drop(r, 1);
+    return ok;
+}
+
+void
+rec_grow_opaquely(rec *r, kin_step_kind kind, kin_vid mapping, int row)
+{
+    kin_vid dict = rec_peek(r, r->top->arg);
+    const kin_vid args[3] = {dict, mapping, kind == KIN_STEP_DICT_MERGE ? rec_peek(r, r->top->arg + 2) : 0};
+    uint32_t s = rec_step(r, kind, KIN_STEP_OPAQUE | KIN_STEP_EFFECT, args, kind == KIN_STEP_DICT_MERGE ? 3 : 2);
+    if (row >= 0)
+        rec_break(r, s, row);
+    rec_end_if_read(r, dict);
+    if (VIRTUAL(r, dict) != NULL)
+        VIRTUAL(r, dict)->known = false;
+    rec_forget_contents(r);
+    r->skip_expected = true;
+    rec_drop(r, 1);
+}
+
+static void
+refuse_display(rec *r, const rec_consumer *c)
+{
+    rec_grow_opaquely(r, r->top->op == KIN_DO_DICT_MERGE ? KIN_STEP_DICT_MERGE : KIN_STEP_DICT_UPDATE, rec_peek(r, 0), c->opaque_row);
+}
+
+static const consumer_row dict_row = {.name = "mapping", .rule = TAKE_ALL, .finish = finish_dict, .then = take_answer, .over = have_keys},
+                          update_row = {.name = "mapping", .rule = TAKE_ALL, .finish = finish_update, .then = take_answer, .over = have_keys, .written = put_pairs},
+                          display_row = {.name = "mapping", .rule = TAKE_ALL, .finish = finish_display, .then = take_answer, .over = have_keys, .written = put_pairs, .refused = refuse_display};
+
+/* A method of the object's class, in Python; 0: it is none. */
+static kin_vid
+method_of(rec *r, kin_vid vid, const char *name)
+{
+    attr_result at;
+    PyObject *text = PyUnicode_InternFromString(name);
+    if (text == NULL) {
+        PyErr_Clear();
+        return 0;
+    }
+    rec_attr_find(r, vid, text, &at);
+    Py_DECREF(text); /* the class has it */
+    bool ours = at.kind == ATTR_METHOD && at.self == vid && O(r, at.value) != NULL && PyFunction_Check(O(r, at.value)) && rec_can_inline(r, O(r, at.value));
+    return ours ? at.value : 0;
+}
+
+/* Is it such a mapping? Before anything is written. */
+static bool
+is_mapping(rec *r, kin_vid vid)
+{
+    PyObject *obj = vid ? O(r, vid) : NULL;
+    PyTypeObject *tp = obj != NULL ? Py_TYPE(obj) : NULL;
+    if (tp == NULL || !(tp->tp_flags & Py_TPFLAGS_HEAPTYPE) || PyDict_Check(obj) || kin_is_tensor(obj) || (VIRTUAL(r, vid) != NULL && VIRTUAL(r, vid)->kind != VIRTUAL_OBJECT))
+        return false;
+    PyObject *keys = _PyType_Lookup(tp, REC_STR("keys")), *item = _PyType_Lookup(tp, REC_STR("__getitem__"));
+    return keys != NULL && item != NULL && PyFunction_Check(keys) && PyFunction_Check(item) && rec_can_inline(r, keys) && rec_can_inline(r, item);
+}
+
+static rec_consumer *
+begin(rec *r, const consumer_row *row, kin_vid mapping)
+{
+    if (VIRTUAL(r, mapping) == NULL && r->region == NULL)
+        rec_root(r, mapping);
+    kin_vid keys = method_of(r, mapping, "keys"), item = method_of(r, mapping, "__getitem__");
+    rec_consumer *c = keys != 0 && item != 0 ? rec_begin_consumer(r, NULL) : NULL;
+    if (c == NULL)
+        return NULL;
+    c->row = row;
+    c->source = mapping;
+    c->callback = item;
+    rec_args call = {.callee = keys, .args = &mapping, .npos = 1};
+    if (!rec_bind(r, &call))
+        rec_refuse(r);
+    else
+        rec_await_callback(r, call.callee);
+    return c;
+}
+
+bool
+rec_consume_mapping(rec *r, const rec_args *a)
+{
+    PyObject *callee = O(r, a->callee), *update = PyDict_GetItemString(kin_type_dict(&PyDict_Type), "update");
+    bool makes = callee == (PyObject *)&PyDict_Type && a->npos == 1, updates = callee == update && a->npos == 2 && a->nkw == 0 && is_plain_dict(r, a->args[0]);
+    kin_vid mapping = makes || updates ? a->args[a->npos - 1] : 0;
+    if (a->npos + a->nkw >= CONSUMER_ARGS || !is_mapping(r, mapping))
+        return false;
+    rec_consumer *c = begin(r, makes ? &dict_row : &update_row, mapping);
+    if (c == NULL)
+        return false;
+    rec_consume_as(r, c, a);
+    return true;
+}
+
+bool
+rec_consume_display(rec *r, kin_vid dict, kin_vid mapping, int row)
+{
+    if (!is_plain_dict(r, dict) || !is_mapping(r, mapping))
+        return false;
+    rec_consumer *c = begin(r, &display_row, mapping);
+    if (c == NULL)
+        return false;
+    c->args[0] = dict;
+    c->opaque_row = row;
+    return true;
+}

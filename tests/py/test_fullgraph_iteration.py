@@ -1,0 +1,147 @@
+"""What stock accepts under fullgraph=True and goes over objects in Python: sequences, mappings, generators that handle exceptions or raise them."""
+
+import collections
+import collections.abc
+
+import pytest
+import torch
+from torch.utils._pytree import tree_flatten
+
+import kintsugi
+
+
+class Row(collections.abc.Sequence):
+    def __init__(self, items):
+        self.items = items
+
+    def __getitem__(self, i):
+        return self.items[i]
+
+    def __len__(self):
+        return len(self.items)
+
+
+class Table(collections.abc.Mapping):
+    def __init__(self, items):
+        self.held = items
+
+    def __getitem__(self, key):
+        return self.held[key] * 2
+
+    def __len__(self):
+        return len(self.held)
+
+    def __iter__(self):
+        return iter(self.held)
+
+
+class Missing(LookupError):
+    pass
+
+
+def sequences(x):
+    rows, listed = Row([x, x + 1]), collections.UserList([x, x * 2])
+    a, b = rows
+    total = x
+    for v in listed:
+        total = total + v
+    return list(rows), tuple(listed), [*rows], sum(rows), a * b, total, list(zip(rows, listed)), next(v for v in rows if v.ndim == 1), 2 in Row([1, 2])
+
+
+def mappings(x):
+    table, user, chain = Table({"a": x, "b": x + 1}), collections.UserDict({"a": x}), collections.ChainMap({"b": x}, {"a": x + 1, "b": x * 3})
+    filled = {}
+    filled.update(table)
+    return dict(table), {**table}, (lambda **k: k)(**table), filled, dict(user), list(user.items()), dict(chain), list(chain.values()), [chain[k] * 2 for k in sorted(chain)]
+
+
+def exceptions_in_callbacks(x):
+    def found(key):
+        try:
+            return {"a": x}[key]
+        except KeyError:
+            return x * 2
+    return list(map(found, "ab")), sum(map(found, "bc"))
+
+
+def exceptions_in_generators(x):
+    def values():
+        for k in range(3):
+            try:
+                yield [x, x + 1][k]
+            except IndexError:
+                pass
+
+    def drained(items):
+        while True:
+            try:
+                v = next(items)
+            except StopIteration:
+                return
+            yield v * 2
+    return list(values()), list(drained(values())), sum(drained(iter([x, x])))
+
+
+def exceptions_of_generators(x):
+    def failing():
+        yield x
+        raise Missing("gone")
+    found = []
+    for ask in (list, sum, tuple):
+        try:
+            found.append(ask(failing()))
+        except Missing as e:
+            found.append(e.args)
+    try:
+        for v in failing():
+            found.append(v)
+    except LookupError:
+        return found, x * 3
+
+
+PROGRAMS = [sequences, mappings, exceptions_in_callbacks, exceptions_in_generators, exceptions_of_generators]
+
+
+@pytest.mark.parametrize("fn", PROGRAMS, ids=lambda fn: fn.__name__)
+def test_is_one_graph(fn):
+    compiled = kintsugi.compile(fn, fullgraph=True)
+    for i in range(4):
+        x = torch.full((3,), float(i - 2))
+        got, expected = tree_flatten(compiled(x)), tree_flatten(fn(x))
+        assert got[1] == expected[1]
+        for a, b in zip(got[0], expected[0]):
+            torch.testing.assert_close(a, b, rtol=0, atol=0) if isinstance(b, torch.Tensor) else exactly(a, b)
+    stats = kintsugi.stats(compiled)
+    assert stats["breaks"] == 0 and stats["recordings"] == 1 and stats["replays"] == 3
+
+
+def exactly(a, b):
+    assert type(a) is type(b) and a == b
+
+
+def merged(x):
+    return {**Table({"a": x + 1})}["a"] + 3
+
+
+def named(x):
+    return (lambda **k: k)(**Table({"a": x + 1}))["a"] + 3
+
+
+def updated(x):
+    filled = {}
+    filled.update(Table({"a": x + 1}))
+    return filled["a"] + 3
+
+
+@pytest.mark.parametrize("fn", [merged, named, updated], ids=lambda fn: fn.__name__)
+def test_what_a_mapping_computes_is_in_the_graph(fn):
+    """__getitem__ multiplies: that ran beside the graphs, and nobody was told."""
+    graphs = []
+
+    def backend(gm, inputs):
+        graphs.append([n.target.__name__ for n in gm.graph.nodes if n.op == "call_function"])
+        return gm
+    compiled = kintsugi.compile(fn, fullgraph=True, backend=backend)
+    for _ in range(3):
+        assert torch.equal(compiled(torch.ones(2)), fn(torch.ones(2)))
+    assert graphs == [["add", "mul", "add"]]
