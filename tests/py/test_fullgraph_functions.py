@@ -1,6 +1,7 @@
 """What stock accepts under fullgraph=True where C functions call the program's functions, ask its generators or make its objects."""
 
 import collections
+import copy
 import operator
 
 import pytest
@@ -34,6 +35,13 @@ Pair = collections.namedtuple("Pair", "first second")
 class Made:
     def __init__(self, value):
         self.value = value + 1
+
+
+class Row:
+    __slots__ = ("head", "tail")
+
+    def __init__(self, head, tail):
+        self.head, self.tail = head, tail
 
 
 def stores_attributes(held, x):
@@ -139,7 +147,16 @@ def makes_dicts_of_pairs(held, x):
     return sum(d["a"] * d["b"] for d in made), [list(d) for d in made]
 
 
-PROGRAMS = [appends_to_an_older_list, stores_attributes, stores_by_a_method, stores_items, stores_a_global, stores_in_what_is_made_here, extends_an_older_deque,
+def copies_objects(held, x):
+    made, row = Made(x), Row(1, x)
+    made.extra = 2
+    other, again = copy.copy(made), copy.copy(row)
+    other.value = other.value * 2
+    again.tail = 3
+    return made.value + other.value, other.extra, again.head, again.tail * x, vars(copy.copy(held))["count"]
+
+
+PROGRAMS = [copies_objects, appends_to_an_older_list, stores_attributes, stores_by_a_method, stores_items, stores_a_global, stores_in_what_is_made_here, extends_an_older_deque,
             makes_named_tuples, slices_named_tuples, makes_objects, gets_a_property, assigns_a_slice, cond_and_a_nonlocal, makes_dicts_of_pairs]
 
 

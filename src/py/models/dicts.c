@@ -187,18 +187,56 @@ ordered_copy(rec *r, const rec_args *a)
 
 /* -- update ------------------------------------------------------------------------------------------------------------------ */
 
+/* The object made here whose __dict__ this is, if attributes of these names are only there; 0: it is none. */
+static kin_vid
+owner_of(rec *r, kin_vid dict, const kin_vid *pairs, uint32_t n)
+{
+    const rec_virtual *f = VIRTUAL(r, dict), *object = f->kind == VIRTUAL_ATTRS && f->known ? VIRTUAL(r, f->items[0]) : NULL;
+    if (object == NULL || object->kind != VIRTUAL_OBJECT || !object->known || object->escaped)
+        return 0;
+    PyTypeObject *tp = rec_need_attrs(r, f->items[0]);
+    for (uint32_t i = 0; i < n; i += 2) {
+        PyObject *descr = PyUnicode_CheckExact(O(r, pairs[i])) ? rec_lookup(r, tp, O(r, pairs[i])) : Py_None;
+        if (descr != NULL && (descr == Py_None || Py_TYPE(descr)->tp_descr_set != NULL))
+            return 0;
+    }
+    return f->items[0];
+}
+
+/* As object.__setattr__ does it. */
+static void
+put_attributes(rec *r, kin_vid owner, const kin_vid *pairs, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i += 2) {
+        const kin_vid args[2] = {owner, pairs[i + 1]};
+        r->keep_inside = true;
+        uint32_t s = rec_step(r, KIN_STEP_SETATTR, KIN_STEP_MUTATES, args, 2);
+        r->keep_inside = false;
+        kin_ref name = rec_ref(r, O(r, pairs[i]));
+        r->t->steps.at[s].ref = name;
+        r->t->steps.at[s].imm = 1;
+        rec_pairs_put(r, VIRTUAL(r, owner), pairs[i], pairs[i + 1]);
+    }
+}
+
 /* d.update(other), d.update(a=1) of a dict made here and pairs that are known: one store each. */
 bool
 rec_model_dict_update(rec *r, const rec_args *a)
 {
     rec_virtual *f = a->npos >= 1 && a->npos <= 2 ? VIRTUAL(r, a->args[0]) : NULL;
     const rec_args from = {.args = a->args + 1, .npos = a->npos - 1, .nkw = a->nkw, .kwnames = a->kwnames};
-    kin_vid *pairs = NULL;
+    kin_vid *pairs = NULL, owner = 0;
     uint32_t n = 0;
-    bool plain = f != NULL && f->kind == VIRTUAL_DICT && f->known, own = f != NULL && rec_own_mapping(r, a->args[0]) != NULL;
-    if ((!plain && (!own || PyODict_Check(O(r, a->args[0])))) || a->nkw >= 100 || (a->npos == 2 && a->args[1] == a->args[0]) ||
+    bool plain = f != NULL && f->kind == VIRTUAL_DICT && f->known, own = f != NULL && rec_own_mapping(r, a->args[0]) != NULL, attrs = f != NULL && f->kind == VIRTUAL_ATTRS;
+    if ((!plain && !attrs && (!own || PyODict_Check(O(r, a->args[0])))) || a->nkw >= 100 || (a->npos == 2 && a->args[1] == a->args[0]) ||
         !rec_dict_pairs(r, &from, &pairs, &n))
         return false;
+    if (attrs && (owner = owner_of(r, a->args[0], pairs, n)) == 0) {
+        free(pairs);
+        return false;
+    }
+    if (attrs)
+        put_attributes(r, owner, pairs, n);
     if (own)
         rec_put_in_own_dict(r, a->args[0], pairs, n);
     for (uint32_t i = 0; plain && i < n; i += 2) {

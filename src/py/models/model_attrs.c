@@ -271,5 +271,5 @@ rec_model_dict_setitem(rec *r, const rec_args *a)
 const rec_method_row rec_attr_rows[] = {
     {"vars", model_vars}, {"setattr", model_setattr_three}, {"delattr", model_delattr}, {"getattr", model_getattr},
     {"hasattr", model_hasattr}, {"super", model_super}, {"object.__init__", model_object_init},
-    {"object.__getattribute__", model_object_getattribute}, {"object.__setattr__", model_object_setattr},
+    {"object.__reduce_ex__", rec_model_reduce}, {"object.__getattribute__", model_object_getattribute}, {"object.__setattr__", model_object_setattr},
     {"object.__delattr__", model_object_delattr}, {"dict.__setitem__", rec_model_dict_setitem}, {NULL, NULL}};

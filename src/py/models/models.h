@@ -92,6 +92,9 @@ bool rec_model_frame(rec *r, const rec_args *a);
 /* ---- model_itertools.c ---- */
 extern const rec_method_row rec_itertools_rows[];
 
+/* ---- reduce.c ---- */
+bool rec_model_reduce(rec *r, const rec_args *a);
+
 /* ---- model_types.c ---- */
 void rec_need_metaclass(rec *r, PyTypeObject *cls); /* isinstance with the class is answered by the same code */
 void rec_abc_fact(rec *r); /* registrations with abstract base classes are as they were */
