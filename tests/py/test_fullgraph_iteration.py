@@ -99,7 +99,18 @@ def exceptions_of_generators(x):
         return found, x * 3
 
 
-PROGRAMS = [sequences, mappings, exceptions_in_callbacks, exceptions_in_generators, exceptions_of_generators]
+WEIGHT = torch.ones(3, requires_grad=True)
+
+
+def gradients_in_callbacks(x):
+    def without(v):
+        with torch.no_grad():
+            return v * WEIGHT
+    found = list(map(without, [x, x * WEIGHT])) + [sum(map(torch.no_grad()(lambda v: v * WEIGHT), [x, x]))]
+    return [v.requires_grad for v in found], found, (x * WEIGHT).requires_grad
+
+
+PROGRAMS = [gradients_in_callbacks, sequences, mappings, exceptions_in_callbacks, exceptions_in_generators, exceptions_of_generators]
 
 
 @pytest.mark.parametrize("fn", PROGRAMS, ids=lambda fn: fn.__name__)

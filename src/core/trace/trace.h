@@ -147,6 +147,7 @@ typedef struct {
     uint32_t vals;      /* first of nlocals + nstack vids in trace.vids: localsplus, then the stack */
     uint16_t nlocals, nstack;
     uint8_t resume;     /* parent snapshots: kin_resume for the callee's result */
+    uint8_t grad;       /* of a region that switches gradients on and off: 1 + whether they are on where it begins, as they are when a step with AGAIN leaves; 0 = it does not */
     kin_vid extra;      /* RESUME_INIT: the instance */
     kin_vid exc;        /* exception being handled in the inlined frames here; 0 = the one at entry */
     kin_vid names;      /* the dict that locals() has filled, and that whoever looks at the frame fills again (before 3.13); 0 = none */

@@ -503,6 +503,8 @@ void rec_settle(rec *r);                              /* undoes a refused region
 bool rec_region_step(rec *r, kin_step_kind kind, unsigned *flags, const kin_vid *args, uint32_t n);
 uint32_t rec_region_snap(rec *r);
 void rec_region_acts(rec *r);                         /* it has an effect now */
+void rec_region_puts_back(rec *r, bool on);           /* where it is left, gradients are on (off) again */
+bool rec_region_switches(rec *r, kin_step_kind kind, const kin_vid *args); /* a step that switches gradients, which is put back */
 rec_raise rec_region_mark(const rec *r);              /* the state before it */
 void rec_region_changes(rec *r, kin_vid vid);         /* its instruction will have changed that: nothing in it may look at it */
 bool rec_put_off_append(rec *r, const rec_args *a);         /* list.append of an older list, to the end of the region; false: there is none, or it may not wait */

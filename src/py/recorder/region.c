@@ -8,6 +8,7 @@
  *   - its changes to older iterators and generators, and to sets, lists and cells that the recording has made and only these can
  *     reach, are written at its end (NEXT, ITERATOR_AT, SET_ADD, LIST_APPEND, CELL_SET, GENERATOR_STATE);
  *   - so are plain stores of tensors, numbers, strings and the like into older objects, and what is appended to older lists; nothing but torch calls may look at anything in between;
+ *   - gradients are put back to what they were at its beginning where it is left, if that is known (kin_snap.grad);
  *   - an exception that it raises is handled in it, and nothing else sees that (rules/raise.c);
  *   - after an effect (another store, torch's settings: what a context manager does before its yield), nothing in it can leave.
  *
@@ -227,6 +228,7 @@ rec_region_undo(rec *r)
         r->t->facts.at[i].undone = true;
     rec_truncate(r, g->steps);
     r->pending = r->escaped = 0;
+    r->t->snaps.at[g->snap].grad = 0;
     if (r->handled >= g->nvals)
         r->handled = 0;
     restore_virtual(r, g);
@@ -600,6 +602,8 @@ rec_region_step(rec *r, kin_step_kind kind, unsigned *flags, const kin_vid *args
         return false;
     if (*flags & KIN_STEP_MUTATES)
         ok = ok && n > 0 && args[0] >= g->nvals;
+    else if (rec_region_switches(r, kind, args))
+        ok = ok && !g->acted;
     else if (acts || g->acted)
         ok = ok && (acts ? !g->acted || !(*flags & KIN_STEP_TORCH) : *flags & KIN_STEP_PURE);
     else if (*flags & KIN_STEP_TORCH)
@@ -628,6 +632,21 @@ rec_raise
 rec_region_mark(const rec *r)
 {
     return (rec_raise){r->region->before, r->region->snap, false};
+}
+
+void
+rec_region_puts_back(rec *r, bool on)
+{
+    uint8_t *grad = &r->t->snaps.at[r->region->snap].grad;
+    if (*grad == 0)
+        *grad = (uint8_t)(1 + on);
+}
+
+bool
+rec_region_switches(rec *r, kin_step_kind kind, const kin_vid *args)
+{
+    bool known = r->t->snaps.at[r->region->snap].grad != 0 && kind == KIN_STEP_CALL && O(r, args[0]) != NULL;
+    return known && rec_callable_effects(O(r, args[0])) & KIN_GRAD_MODE;
 }
 
 void

@@ -126,7 +126,7 @@ rec_step(rec *r, kin_step_kind kind, unsigned flags, const kin_vid *args, uint32
         r->status = KIN_NOMEM;
         return 0;
     }
-    if (r->region != NULL && flags & KIN_STEP_EFFECT)
+    if (r->region != NULL && flags & KIN_STEP_EFFECT && !rec_region_switches(r, kind, args))
         rec_region_acts(r);
     note_mortal(r, &r->t->steps.at[r->t->steps.len - 1]);
     uint32_t escaped = r->escaped;

@@ -6,6 +6,7 @@
 #include "py/aten/profiler.h"
 #include "py/compat/recursion.h"
 #include "py/compat/codes.h"
+#include "py/compat/imports.h"
 #include "py/compat/signals.h"
 #include "py/replay/reflect.h"
 #include "py/replay/ops_priv.h"
@@ -352,12 +353,29 @@ release_slots_quietly(kin_run *r)
     PyErr_Restore(type, value, tb);
 }
 
+/* A region is left that may have switched gradients on or off: they are as they were where it began. */
+void
+kin_run_put_back(kin_run *r, uint32_t step)
+{
+    const kin_step *s = &r->t->steps.at[step];
+    uint8_t grad = s->flags & KIN_STEP_AGAIN && s->snap != 0 ? r->t->snaps.at[s->snap].grad : 0;
+    static PyObject *set;
+    PyObject *type, *value, *tb;
+    if (grad == 0)
+        return;
+    PyErr_Fetch(&type, &value, &tb);
+    if (kin_import_once(&set, "torch._C", "_set_grad_enabled") != NULL)
+        Py_XDECREF(PyObject_CallOneArg(set, grad == 2 ? Py_True : Py_False));
+    PyErr_Restore(type, value, tb);
+}
+
 PyObject *
 kin_run_leave(kin_run *r, uint32_t step, kin_leave how, PyObject *result, kin_chain *chain, bool offer)
 {
     kin_exit e = {.run = r};
     if (r->early != NULL)
         kin_pending_complete(r, step);
+    kin_run_put_back(r, step);
     r->failed_at = how == KIN_LEAVE_BEFORE ? step : step + 1;
     if (prepare(&e, step, chain) != KIN_OK) {
         Py_XDECREF(result);

@@ -438,14 +438,14 @@ fail_test(kin_run *r, uint32_t step, PyObject **value)
     if (r->t->steps.at[step].alt != 0) {
         if (r->early != NULL)
             kin_pending_complete(r, step);
+        kin_run_put_back(r, step);
         return KIN_JUMP;
     }
     if (r->t->steps.at[step].snap == 0) {
         kin_failure_raise("kintsugi: a test without a snapshot failed");
         r->failed_at = step;
         *value = NULL;
-    }
-    else
+    } else
         *value = kin_run_leave(r, step, KIN_LEAVE_BEFORE, NULL, NULL, true);
     return KIN_LEFT;
 }

@@ -103,6 +103,7 @@ typedef enum {
 
 /* Leaves at the snapshot of step `step`. Steals `result` and the chain (if not NULL: linked, locals only). Returns
  * the call's result. `offer`: let the hook have the exit. */
+void kin_run_put_back(kin_run *r, uint32_t step);
 PyObject *kin_run_leave(kin_run *r, uint32_t step, kin_leave how, PyObject *result, kin_chain *chain, bool offer);
 
 /* GO_ON: the step is done; JUMP: to its alt; LEFT: the program was left with *value. */

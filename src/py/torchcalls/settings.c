@@ -1,6 +1,7 @@
 /* Torch calls that read or switch torch's settings (gradients, autocast, inference mode). */
 #include "core/trace/effects.h"
 #include "py/aten/tensor.h"
+#include "py/compat/imports.h"
 #include "py/recorder/callables.h"
 #include "py/torchcalls/torchcalls.h"
 
@@ -75,6 +76,34 @@ rec_switches_setting(rec *r, const rec_args *a, kin_vid *args)
     return known && (!(does & KIN_GRAD_MODE) || (a->npos == 1 && PyBool_Check(O(r, a->args[0]))));
 }
 
+/* What the getter answers is a fact, and a constant; 0: it does not answer. */
+static kin_vid
+note_answer(rec *r, PyObject *asker, PyObject *const *args, uint32_t npos)
+{
+    PyObject *answer = PyObject_Vectorcall(asker, args, npos, NULL);
+    if (answer == NULL) {
+        PyErr_Clear();
+        return 0;
+    }
+    uint32_t key = rec_ref(r, asker) ^ (npos ? rec_ref(r, args[0]) << 12 : 0);
+    uint32_t *seen = rec_map_at(r->facts_seen, rec_epoch(r), key, 0xA3B1, npos);
+    if (seen != NULL && *seen == 0) {
+        PyObject *fact = PyTuple_New(npos + 2);
+        if (fact != NULL) {
+            PyTuple_SET_ITEM(fact, 0, Py_NewRef(asker));
+            for (uint32_t i = 0; i < npos; i++)
+                PyTuple_SET_ITEM(fact, i + 1, Py_NewRef(args[i]));
+            PyTuple_SET_ITEM(fact, npos + 1, Py_NewRef(answer));
+            *seen = 1;
+            rec_fact(r, KIN_FACT_CALL_IS, 0, fact, 0);
+            Py_DECREF(fact);
+        }
+    }
+    kin_vid value = rec_const(r, answer);
+    Py_DECREF(answer);
+    return value;
+}
+
 /* Ambient state not yet changed by the recording is an entry fact: the getter, its arguments and its answer. */
 static bool
 call_getter(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, int ndrop)
@@ -88,30 +117,27 @@ call_getter(rec *r, kin_vid callee, const kin_vid *args, uint32_t npos, int ndro
             return false;
         objs[i] = O(r, c);
     }
-    PyObject *answer = PyObject_Vectorcall(O(r, callee), objs, npos, NULL);
-    if (answer == NULL) {
-        PyErr_Clear();
+    kin_vid value = note_answer(r, O(r, callee), objs, npos);
+    if (value == 0)
         return false;
-    }
-    uint32_t key = rec_ref(r, O(r, callee)) ^ (npos ? rec_ref(r, objs[0]) << 12 : 0);
-    uint32_t *seen = rec_map_at(r->facts_seen, rec_epoch(r), key, 0xA3B1, npos);
-    if (seen != NULL && *seen == 0) {
-        PyObject *fact = PyTuple_New(npos + 2);
-        if (fact != NULL) {
-            PyTuple_SET_ITEM(fact, 0, Py_NewRef(O(r, callee)));
-            for (uint32_t i = 0; i < npos; i++)
-                PyTuple_SET_ITEM(fact, i + 1, Py_NewRef(objs[i]));
-            PyTuple_SET_ITEM(fact, npos + 1, Py_NewRef(answer));
-            *seen = 1;
-            rec_fact(r, KIN_FACT_CALL_IS, 0, fact, 0);
-            Py_DECREF(fact);
-        }
-    }
-    kin_vid value = rec_const(r, answer);
-    Py_DECREF(answer);
     rec_drop(r, ndrop);
     rec_push(r, value);
     return true;
+}
+
+/* A region is about to switch gradients. It may if it is known what they are, so that they can be put back. */
+void
+rec_put_gradients_back(rec *r, PyObject *callee)
+{
+    static PyObject *asker;
+    if (r->region == NULL || !(rec_callable_effects(callee) & KIN_GRAD_MODE) || kin_import_once(&asker, "torch._C", "is_grad_enabled") == NULL)
+        return;
+    settled who = r->ambient ? who_settled(r, asker, NULL, 0) : SETTLED_BEFORE;
+    PyObject *on = who != SETTLED_ELSEWHERE ? PyObject_CallNoArgs(asker) : NULL;
+    if (on != NULL && (who == SETTLED_HERE || note_answer(r, asker, NULL, 0) != 0))
+        rec_region_puts_back(r, on == Py_True);
+    Py_XDECREF(on);
+    PyErr_Clear();
 }
 
 bool

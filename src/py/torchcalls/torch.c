@@ -367,6 +367,7 @@ call_torch_c(rec *r, const rec_args *a)
         return true;
     }
     if (is_ambient_function(obj, r, a->args, a->npos + a->nkw)) {
+        rec_put_gradients_back(r, obj);
         r->ambient = r->ambient || !rec_callable_knows(obj, KIN_KNOWS_NO_CHANGE);
         unsigned seen = kin_foreign_modes() ? KIN_STEP_OPAQUE : 0; /* by the mode */
         kin_vid args[2];

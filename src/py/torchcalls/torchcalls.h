@@ -71,6 +71,7 @@ bool rec_is_tensor_value(rec *r, kin_vid vid);                                  
 bool rec_ask_setting(rec *r, const rec_args *a);
 /* Does it switch a setting of torch, as is known? Then it is a node of graphs that others compile: a graph goes on behind it. args: two, for its operands as constants. */
 bool rec_switches_setting(rec *r, const rec_args *a, kin_vid *args);
+void rec_put_gradients_back(rec *r, PyObject *callee);
 /* inference_mode's guard: made with a known answer, entered and left. */
 bool rec_call_inference_mode(rec *r, const rec_args *a);
 
