@@ -103,8 +103,7 @@ store(kin_run *r, const kin_step *s, PyObject *result)
 static bool
 drops_attribute_errors(const kin_link *caller)
 {
-    return caller->resume == KIN_RESUME_DEFAULT || caller->resume == KIN_RESUME_HASATTR ||
-           caller->resume == KIN_RESUME_FALLBACK;
+    return caller->resume == KIN_RESUME_DEFAULT || caller->resume == KIN_RESUME_HASATTR || caller->resume == KIN_RESUME_FALLBACK;
 }
 
 /* The depth of the frame that handles the pending exception, raised at the chain's instructions, or of the outermost one that it leaves, where C code
@@ -298,8 +297,7 @@ is_untouched(const kin_run *r, uint32_t step)
     for (uint32_t k = 0; untouched && k < path.len; k++)
         for (uint32_t i = path.at[k].first; i <= path.at[k].last && i < step; i++) {
             const kin_step *s = &r->t->steps.at[i];
-            bool quiet = (s->flags & (KIN_STEP_SUNK | KIN_STEP_PURE)) != 0 || s->kind == KIN_STEP_EPOCH ||
-                         s->kind == KIN_STEP_CHECK;
+            bool quiet = (s->flags & (KIN_STEP_SUNK | KIN_STEP_PURE)) != 0 || s->kind == KIN_STEP_EPOCH || s->kind == KIN_STEP_CHECK;
             untouched = untouched && quiet && !(s->flags & KIN_STEP_OPAQUE);
         }
     kin_vec_deinit(&path);
@@ -441,12 +439,12 @@ fail_test(kin_run *r, uint32_t step, PyObject **value)
         kin_run_put_back(r, step);
         return KIN_JUMP;
     }
-    if (r->t->steps.at[step].snap == 0) {
+    bool leaves = r->t->steps.at[step].snap != 0;
+    if (!leaves) {
         kin_failure_raise("kintsugi: a test without a snapshot failed");
         r->failed_at = step;
-        *value = NULL;
-    } else
-        *value = kin_run_leave(r, step, KIN_LEAVE_BEFORE, NULL, NULL, true);
+    }
+    *value = leaves ? kin_run_leave(r, step, KIN_LEAVE_BEFORE, NULL, NULL, true) : NULL;
     return KIN_LEFT;
 }
 
