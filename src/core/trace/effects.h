@@ -64,7 +64,8 @@ enum {
     KIN_KNOWS_ENTRY = 8,     /* its result depends on ambient state alone, so a guard can call it */
     KIN_KNOWS_NO_CHANGE = 16, /* changes no ambient state */
     KIN_KNOWS_ACTS = 32,     /* changes something outside the process, or waits */
-    KIN_KNOWS_VARIES = 64    /* returns something else in each call: a clock, a random number */
+    KIN_KNOWS_VARIES = 64,   /* returns something else in each call: a clock, a random number */
+    KIN_KNOWS_VALUE = 128    /* computes a value without contents from its operands alone, though its model is of its own */
 };
 
 /* The effects of a kind of step. */

@@ -332,14 +332,9 @@ returns_list(PyObject *obj)
 bool
 rec_is_pure_callable(PyObject *obj)
 {
-    static const char *const names[] = {"len", "str", "bool", NULL};
     model_fn fn = find_model(obj);
-    if (fn == rec_model_pure || fn == model_number || (fn == rec_model_operator && strncmp(kin_callable_name(obj), "_", 1) != 0))
+    if (fn == rec_model_pure || fn == model_number || (fn == rec_model_operator && strncmp(kin_callable_name(obj), "_", 1) != 0) || rec_callable_knows(obj, KIN_KNOWS_VALUE))
         return true;
-    PyObject *builtins = PyEval_GetBuiltins();
-    for (int i = 0; fn != NULL && names[i]; i++)
-        if (PyDict_GetItemString(builtins, names[i]) == obj)
-            return true;
     return fn == NULL && is_immutable_method(obj) && !returns_list(obj);
 }
 
