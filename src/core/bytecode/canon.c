@@ -2,6 +2,8 @@
  * keyword names of a call, and the destinations of jumps that skip the instruction they point to. */
 #include "core/bytecode/canon.h"
 
+#include <stddef.h>
+
 #include "core/bytecode/bytecode.h"
 #include "core/bytecode/bytecode_priv.h"
 
@@ -10,6 +12,24 @@ static const char *const names[] = {
 #include "core/bytecode/canon.def"
 #undef CANON
 };
+
+#define NAMES(NAME, symbol, text) {symbol, symbol "=", text, "i" text, "__" text "__", "__r" text "__"},
+static const kin_operator binaries[] = {
+#define BINARY NAMES
+#include "core/bytecode/operators.def"
+}, compares[] = {
+#define COMPARE NAMES
+#include "core/bytecode/operators.def"
+}, unaries[] = {
+#define UNARY NAMES
+#include "core/bytecode/operators.def"
+};
+#undef NAMES
+#define PICK(operators, op) ((op) < sizeof(operators) / sizeof *(operators) ? &(operators)[op] : NULL)
+
+const kin_operator *kin_binary_operator(unsigned op) { return PICK(binaries, op); }
+const kin_operator *kin_compare_operator(unsigned op) { return PICK(compares, op); }
+const kin_operator *kin_unary_operator(unsigned op) { return PICK(unaries, op); }
 
 const char *
 kin_canon_name(kin_canon op)

@@ -22,17 +22,25 @@ typedef enum {
     KIN_DO__COUNT
 } kin_canon;
 
-/* Operators with two operands, numbered as all versions of CPython number them. */
+/* Operators with two operands. */
 typedef enum {
-    KIN_BINARY_ADD, KIN_BINARY_AND, KIN_BINARY_FLOOR_DIVIDE, KIN_BINARY_LSHIFT, KIN_BINARY_MATRIX_MULTIPLY, KIN_BINARY_MULTIPLY,
-    KIN_BINARY_REMAINDER, KIN_BINARY_OR, KIN_BINARY_POWER, KIN_BINARY_RSHIFT, KIN_BINARY_SUBTRACT, KIN_BINARY_TRUE_DIVIDE,
-    KIN_BINARY_XOR,
+#define BINARY(NAME, symbol, text) KIN_BINARY_##NAME,
+#include "core/bytecode/operators.def"
     KIN_BINARY_INPLACE, /* from here on `a += b` and its like, in the same order */
-    KIN_BINARY_INPLACE_ADD = KIN_BINARY_INPLACE, KIN_BINARY_INPLACE_AND, KIN_BINARY_INPLACE_FLOOR_DIVIDE, KIN_BINARY_INPLACE_LSHIFT,
-    KIN_BINARY_INPLACE_MATRIX_MULTIPLY, KIN_BINARY_INPLACE_MULTIPLY, KIN_BINARY_INPLACE_REMAINDER, KIN_BINARY_INPLACE_OR,
-    KIN_BINARY_INPLACE_POWER, KIN_BINARY_INPLACE_RSHIFT, KIN_BINARY_INPLACE_SUBTRACT, KIN_BINARY_INPLACE_TRUE_DIVIDE,
-    KIN_BINARY_INPLACE_XOR
+    KIN_BINARY__BEFORE = KIN_BINARY_INPLACE - 1,
+#define BINARY(NAME, symbol, text) KIN_BINARY_INPLACE_##NAME,
+#include "core/bytecode/operators.def"
 } kin_binary;
+
+/* An operator as Python writes it, and the names it goes by: "+", "+=", "add", "iadd", "__add__", "__radd__". */
+typedef struct {
+    const char *symbol, *in_place_symbol, *text, *in_place, *method, *reflected;
+} kin_operator;
+
+/* NULL: there are not so many. */
+const kin_operator *kin_binary_operator(unsigned op);  /* KIN_BINARY_ADD to KIN_BINARY_XOR */
+const kin_operator *kin_compare_operator(unsigned op); /* Py_LT to Py_GE */
+const kin_operator *kin_unary_operator(unsigned op);   /* KIN_UNARY_NEGATIVE to KIN_UNARY_INVERT */
 
 /* Flags of an action. */
 enum {

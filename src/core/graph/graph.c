@@ -1,6 +1,7 @@
 /* Building a call graph: texts, names, nodes, arguments. */
 #include "core/graph/graph.h"
 #include "core/base/hash.h"
+#include "core/bytecode/canon.h"
 
 #include <ctype.h>
 
@@ -165,27 +166,20 @@ suggest_name(const char *target, kin_text *out)
     }
 }
 
-static const struct { const char *symbol, *name; } symbol_names[] = {
-    {"+", "add"}, {"-", "sub"}, {"*", "mul"}, {"/", "truediv"}, {"//", "floordiv"}, {"%", "mod"}, {"**", "pow"},
-    {"@", "matmul"}, {"&", "and"}, {"|", "or"}, {"^", "xor"}, {"<<", "lshift"}, {">>", "rshift"}, {"<", "lt"},
-    {"<=", "le"}, {"==", "eq"}, {"!=", "ne"}, {">", "gt"}, {">=", "ge"}, {"+=", "iadd"}, {"-=", "isub"},
-    {"*=", "imul"}, {"/=", "itruediv"}, {"//=", "ifloordiv"}, {"%=", "imod"}, {"**=", "ipow"}, {"@=", "imatmul"},
-    {"&=", "iand"}, {"|=", "ior"}, {"^=", "ixor"}, {"<<=", "ilshift"}, {">>=", "irshift"}, {"~", "invert"},
-};
-
-static void
-suggest_symbol_name(kin_node_op op, const char *target, kin_text *out)
+static const char *
+name_of_symbol(kin_node_op op, const char *target)
 {
-    if (op == KIN_NODE_PREFIX && (*target == '-' || *target == '+')) {
-        kin_text_add(out, *target == '-' ? "neg" : "pos");
-        return;
-    }
-    for (size_t i = 0; i < sizeof symbol_names / sizeof *symbol_names; i++)
-        if (strcmp(symbol_names[i].symbol, target) == 0) {
-            kin_text_add(out, symbol_names[i].name);
-            return;
-        }
-    kin_text_add(out, "value");
+    const kin_operator *o;
+    for (unsigned i = 0; op == KIN_NODE_PREFIX && (o = kin_unary_operator(i)) != NULL; i++)
+        if (strcmp(o->symbol, target) == 0)
+            return o->text;
+    for (unsigned i = 0; op == KIN_NODE_INFIX && ((o = kin_binary_operator(i)) != NULL); i++)
+        if (strcmp(o->symbol, target) == 0 || strcmp(o->in_place_symbol, target) == 0)
+            return strcmp(o->symbol, target) == 0 ? o->text : o->in_place;
+    for (unsigned i = 0; op == KIN_NODE_INFIX && ((o = kin_compare_operator(i)) != NULL); i++)
+        if (strcmp(o->symbol, target) == 0)
+            return o->text;
+    return "value";
 }
 
 uint32_t
@@ -195,7 +189,7 @@ kin_graph_add_node(kin_graph *g, kin_node_op op, const char *target, const char 
     if (hint != NULL && *hint != '\0')
         kin_text_add(&wish, hint);
     else if (op == KIN_NODE_INFIX || op == KIN_NODE_PREFIX)
-        suggest_symbol_name(op, target, &wish);
+        kin_text_add(&wish, name_of_symbol(op, target));
     else if (op == KIN_NODE_ITEM)
         kin_text_add(&wish, "getitem");
     else if (op == KIN_NODE_GETATTR)

@@ -42,7 +42,11 @@ typedef enum {
     KIN_FACT__COUNT
 } kin_fact_kind;
 
-typedef enum { KIN_UNARY_NEGATIVE, KIN_UNARY_POSITIVE, KIN_UNARY_INVERT, KIN_UNARY_NOT } kin_unary;
+typedef enum {
+#define UNARY(NAME, symbol, text) KIN_UNARY_##NAME,
+#include "core/bytecode/operators.def"
+    KIN_UNARY_NOT
+} kin_unary;
 enum { KIN_COMPARE_TO_BOOL = 8 }; /* a bit of COMPARE's imm */
 
 /* Operands of BUILD_FUNCTION (0: absent); the last one is a function that computes annotations, and is optional. */

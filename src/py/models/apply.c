@@ -23,17 +23,14 @@ typedef struct {
 } operator_row;
 
 static const operator_row operators[] = {
-    {"add", KIN_STEP_BINARY, KIN_BINARY_ADD}, {"and_", KIN_STEP_BINARY, KIN_BINARY_AND}, {"floordiv", KIN_STEP_BINARY, KIN_BINARY_FLOOR_DIVIDE},
-    {"lshift", KIN_STEP_BINARY, KIN_BINARY_LSHIFT}, {"matmul", KIN_STEP_BINARY, KIN_BINARY_MATRIX_MULTIPLY}, {"mul", KIN_STEP_BINARY, KIN_BINARY_MULTIPLY},
-    {"mod", KIN_STEP_BINARY, KIN_BINARY_REMAINDER}, {"or_", KIN_STEP_BINARY, KIN_BINARY_OR}, {"pow", KIN_STEP_BINARY, KIN_BINARY_POWER},
-    {"rshift", KIN_STEP_BINARY, KIN_BINARY_RSHIFT}, {"sub", KIN_STEP_BINARY, KIN_BINARY_SUBTRACT}, {"truediv", KIN_STEP_BINARY, KIN_BINARY_TRUE_DIVIDE},
-    {"xor", KIN_STEP_BINARY, KIN_BINARY_XOR}, {"iadd", KIN_STEP_BINARY, KIN_BINARY_INPLACE_ADD}, {"isub", KIN_STEP_BINARY, KIN_BINARY_INPLACE_SUBTRACT},
+#define BINARY(NAME, symbol, text) {text, KIN_STEP_BINARY, KIN_BINARY_##NAME},
+#define COMPARE(NAME, symbol, text) {text, KIN_STEP_COMPARE, Py_##NAME},
+#define UNARY(NAME, symbol, text) {text, KIN_STEP_UNARY, KIN_UNARY_##NAME},
+#include "core/bytecode/operators.def"
+    {"iadd", KIN_STEP_BINARY, KIN_BINARY_INPLACE_ADD}, {"isub", KIN_STEP_BINARY, KIN_BINARY_INPLACE_SUBTRACT},
     {"imul", KIN_STEP_BINARY, KIN_BINARY_INPLACE_MULTIPLY}, {"itruediv", KIN_STEP_BINARY, KIN_BINARY_INPLACE_TRUE_DIVIDE},
-    {"neg", KIN_STEP_UNARY, KIN_UNARY_NEGATIVE}, {"pos", KIN_STEP_UNARY, KIN_UNARY_POSITIVE},
-    {"invert", KIN_STEP_UNARY, KIN_UNARY_INVERT}, {"inv", KIN_STEP_UNARY, KIN_UNARY_INVERT}, {"not_", KIN_STEP_UNARY, KIN_UNARY_NOT},
-    {"lt", KIN_STEP_COMPARE, Py_LT}, {"le", KIN_STEP_COMPARE, Py_LE}, {"eq", KIN_STEP_COMPARE, Py_EQ}, {"ne", KIN_STEP_COMPARE, Py_NE},
-    {"gt", KIN_STEP_COMPARE, Py_GT}, {"ge", KIN_STEP_COMPARE, Py_GE}, {"getitem", KIN_STEP_SUBSCR, 0}, {"contains", KIN_STEP_CONTAINS, 0},
-    {"is_", KIN_STEP_IS, 0}, {"is_not", KIN_STEP_IS, 1}, {NULL, KIN_STEP_CALL, 0}};
+    {"inv", KIN_STEP_UNARY, KIN_UNARY_INVERT}, {"not", KIN_STEP_UNARY, KIN_UNARY_NOT}, {"getitem", KIN_STEP_SUBSCR, 0},
+    {"contains", KIN_STEP_CONTAINS, 0}, {"is", KIN_STEP_IS, 0}, {"is_not", KIN_STEP_IS, 1}, {NULL, KIN_STEP_CALL, 0}};
 
 /* The operator that the function of module operator stands for; NULL: none. */
 static const operator_row *
@@ -46,8 +43,10 @@ operator_of(PyObject *callee)
         return NULL;
     }
     const char *name = kin_callable_name(callee);
+    size_t length = strlen(name);
+    length -= length > 0 && name[length - 1] == '_'; /* as and_ has it, which would be a keyword without */
     for (const operator_row *row = operators; row->name; row++)
-        if (strcmp(row->name, name) == 0)
+        if (strlen(row->name) == length && strncmp(row->name, name, length) == 0)
             return row;
     return NULL;
 }

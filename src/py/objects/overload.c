@@ -14,14 +14,6 @@
 
 enum { MOST_NAMES = 64 };
 
-static const char *const texts[] = {
-    [KIN_BINARY_ADD] = "add", [KIN_BINARY_AND] = "and", [KIN_BINARY_FLOOR_DIVIDE] = "floordiv", [KIN_BINARY_LSHIFT] = "lshift", [KIN_BINARY_MATRIX_MULTIPLY] = "matmul",
-    [KIN_BINARY_MULTIPLY] = "mul", [KIN_BINARY_REMAINDER] = "mod", [KIN_BINARY_OR] = "or", [KIN_BINARY_POWER] = "pow", [KIN_BINARY_RSHIFT] = "rshift",
-    [KIN_BINARY_SUBTRACT] = "sub", [KIN_BINARY_TRUE_DIVIDE] = "truediv", [KIN_BINARY_XOR] = "xor"};
-static const char *const compares[] = {[Py_LT] = "lt", [Py_LE] = "le", [Py_EQ] = "eq", [Py_NE] = "ne", [Py_GT] = "gt", [Py_GE] = "ge"};
-static const char *const unaries[] = {
-    [KIN_UNARY_NEGATIVE] = "neg", [KIN_UNARY_POSITIVE] = "pos", [KIN_UNARY_INVERT] = "invert"};
-
 /* `prefix`: "", "r" or "i". Kept for the life of the process. */
 static PyObject *
 special(const char *prefix, const char *text)
@@ -65,7 +57,7 @@ bool
 rec_inplace_python(rec *r, int imm, const kin_vid *args)
 {
     PyTypeObject *tp = Py_TYPE(O(r, args[0]));
-    PyObject *name = imm >= KIN_BINARY_INPLACE ? special("i", texts[imm - KIN_BINARY_INPLACE]) : NULL, *method = lookup(tp, name);
+    PyObject *name = imm >= KIN_BINARY_INPLACE ? special("i", kin_binary_operator((unsigned)imm - KIN_BINARY_INPLACE)->text) : NULL, *method = lookup(tp, name);
     PySequenceMethods *sequence = tp->tp_as_sequence; /* a list would be asked once more */
     if (r->top->op != KIN_DO_BINARY || !can_inline(r, method) ||
         (sequence != NULL && (sequence->sq_inplace_concat != NULL || sequence->sq_inplace_repeat != NULL)))
@@ -79,7 +71,7 @@ rec_inplace_python(rec *r, int imm, const kin_vid *args)
 bool
 rec_unary_python(rec *r, int imm, kin_vid arg)
 {
-    PyObject *name = special("", unaries[imm]), *method = lookup(Py_TYPE(O(r, arg)), name);
+    PyObject *name = special("", kin_unary_operator((unsigned)imm)->text), *method = lookup(Py_TYPE(O(r, arg)), name);
     if (!can_inline(r, method))
         return false;
     kin_vid func = found_method(r, arg, name, method);
@@ -95,8 +87,8 @@ method_name(int op, bool other)
     static const int swapped[] = {[Py_LT] = Py_GT, [Py_LE] = Py_GE, [Py_EQ] = Py_EQ, [Py_NE] = Py_NE, [Py_GT] = Py_LT, [Py_GE] = Py_LE};
     op &= ~KIN_REFLECT_INPLACE;
     if (op >= KIN_REFLECT_COMPARE)
-        return special("", compares[other ? swapped[op - KIN_REFLECT_COMPARE] : op - KIN_REFLECT_COMPARE]);
-    return special(other ? "r" : "", texts[op]);
+        return special("", kin_compare_operator((unsigned)(other ? swapped[op - KIN_REFLECT_COMPARE] : op - KIN_REFLECT_COMPARE))->text);
+    return special(other ? "r" : "", kin_binary_operator((unsigned)op)->text);
 }
 
 /* Does the operand leave every operator with something that it does not know to the other one, without a look at it? */
@@ -151,7 +143,7 @@ rec_operator_python(rec *r, kin_step_kind kind, int imm, const kin_vid *args)
     PyObject *left = O(r, args[0]), *right = O(r, args[1]);
     bool inplace = kind == KIN_STEP_BINARY && imm >= KIN_BINARY_INPLACE_ADD;
     int op = kind == KIN_STEP_COMPARE ? KIN_REFLECT_COMPARE + imm : inplace ? (imm - KIN_BINARY_INPLACE_ADD) | KIN_REFLECT_INPLACE : imm;
-    if (!has_known_order(left, right) || (inplace && lookup(Py_TYPE(left), special("i", texts[imm - KIN_BINARY_INPLACE_ADD])) != NULL))
+    if (!has_known_order(left, right) || (inplace && lookup(Py_TYPE(left), special("i", kin_binary_operator((unsigned)imm - KIN_BINARY_INPLACE)->text)) != NULL))
         return false;
     PyObject *name = method_name(op, false), *method = lookup(Py_TYPE(left), name);
     bool other = method == NULL;
@@ -162,7 +154,7 @@ rec_operator_python(rec *r, kin_step_kind kind, int imm, const kin_vid *args)
     need_operand(r, args[0]);
     need_operand(r, args[1]);
     if (inplace)
-        rec_lookup(r, Py_TYPE(left), special("i", texts[imm - KIN_BINARY_INPLACE_ADD]));
+        rec_lookup(r, Py_TYPE(left), special("i", kin_binary_operator((unsigned)imm - KIN_BINARY_INPLACE)->text));
     if (other)
         rec_lookup(r, Py_TYPE(left), method_name(op, false));
     const kin_vid turned[2] = {args[1], args[0]};
@@ -179,7 +171,7 @@ rec_operator_override(rec *r, kin_step_kind kind, int imm, const kin_vid *args, 
     bool inplace = kind == KIN_STEP_BINARY && imm >= KIN_BINARY_INPLACE_ADD, other = n == 2 && !kin_is_tensor(O(r, args[0]));
     const kin_vid turned[2] = {args[other], args[other ? 0 : n - 1]};
     PyTypeObject *tp = Py_TYPE(O(r, turned[0]));
-    PyObject *name = n == 1 ? special("", unaries[imm]) : inplace ? special("i", texts[imm - KIN_BINARY_INPLACE_ADD])
+    PyObject *name = n == 1 ? special("", kin_unary_operator((unsigned)imm)->text) : inplace ? special("i", kin_binary_operator((unsigned)imm - KIN_BINARY_INPLACE)->text)
                    : method_name(kind == KIN_STEP_COMPARE ? KIN_REFLECT_COMPARE + imm : imm, other);
     PyObject *method = lookup(tp, name);
     const rec_args call = {.args = turned, .npos = n, .ndrop = (int)n};

@@ -86,13 +86,12 @@ ask_fallback(kin_exit *e, kin_link *caller)
 static void
 name_inplace(int op, PyObject *left, PyObject *right)
 {
-    static const char *const symbols[] = {"+", "&", "//", "<<", "@", "*", "%", "|", "** or pow()", ">>", "-", "/", "^"};
     static const char words[] = "unsupported operand type(s) for %s: '%.100s' and '%.100s'";
     PyObject *type, *error, *traceback;
     const char *a = Py_TYPE(left)->tp_name, *b = Py_TYPE(right)->tp_name;
     PyErr_Fetch(&type, &error, &traceback);
     PyErr_NormalizeException(&type, &error, &traceback);
-    PyObject *plain = PyUnicode_FromFormat(words, symbols[op], a, b), *text = type == PyExc_TypeError ? PyObject_Str(error) : NULL;
+    PyObject *plain = PyUnicode_FromFormat(words, kin_operator_in_message(op, false), a, b), *text = type == PyExc_TypeError ? PyObject_Str(error) : NULL;
     bool same = plain != NULL && text != NULL && PyUnicode_Compare(plain, text) == 0;
     Py_XDECREF(plain);
     Py_XDECREF(text);
@@ -101,9 +100,7 @@ name_inplace(int op, PyObject *left, PyObject *right)
         PyErr_Restore(type, error, traceback);
         return;
     }
-    char symbol[8];
-    snprintf(symbol, sizeof symbol, "%.2s=", symbols[op]);
-    PyErr_Format(PyExc_TypeError, words, symbol, a, b);
+    PyErr_Format(PyExc_TypeError, words, kin_operator_in_message(op, true), a, b);
     Py_XDECREF(type);
     Py_XDECREF(error);
     Py_XDECREF(traceback);

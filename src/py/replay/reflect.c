@@ -5,6 +5,8 @@
  */
 #include "py/replay/reflect.h"
 
+#include "core/bytecode/canon.h"
+
 /* Calls a special method of the object's class; Py_NotImplemented when there is none. New reference. */
 static PyObject *
 ask(PyObject *obj, const char *text, PyObject *arg)
@@ -27,7 +29,6 @@ static PyObject *
 reflect_compare(int op, PyObject *left, PyObject *right, bool done)
 {
     static const int swapped[] = {Py_GT, Py_GE, Py_EQ, Py_NE, Py_LT, Py_LE};
-    static const char *const symbols[] = {"<", "<=", "==", "!=", ">", ">="};
     richcmpfunc other = done ? NULL : Py_TYPE(right)->tp_richcompare;
     PyObject *result = other != NULL ? other(right, left, swapped[op]) : Py_NewRef(Py_NotImplemented);
     if (result != Py_NotImplemented)
@@ -35,27 +36,30 @@ reflect_compare(int op, PyObject *left, PyObject *right, bool done)
     Py_DECREF(result);
     if (op == Py_EQ || op == Py_NE)
         return Py_NewRef((left == right) == (op == Py_EQ) ? Py_True : Py_False);
-    PyErr_Format(PyExc_TypeError, "'%s' not supported between instances of '%.100s' and '%.100s'", symbols[op],
+    PyErr_Format(PyExc_TypeError, "'%s' not supported between instances of '%.100s' and '%.100s'", kin_compare_operator((unsigned)op)->symbol,
                  Py_TYPE(left)->tp_name, Py_TYPE(right)->tp_name);
     return NULL;
+}
+
+const char *
+kin_operator_in_message(int op, bool inplace)
+{
+    const kin_operator *o = kin_binary_operator((unsigned)op);
+    return inplace ? o->in_place_symbol : op == KIN_BINARY_POWER ? "** or pow()" : o->symbol;
 }
 
 PyObject *
 kin_reflect(int op, PyObject *left, PyObject *right, bool done)
 {
-    static const char *const methods[] = {"__radd__", "__rand__", "__rfloordiv__", "__rlshift__", "__rmatmul__", "__rmul__", "__rmod__",
-                                          "__ror__", "__rpow__", "__rrshift__", "__rsub__", "__rtruediv__", "__rxor__"};
-    static const char *const symbols[] = {"+", "&", "//", "<<", "@", "*", "%", "|", "** or pow()", ">>", "-", "/", "^"};
-    static const char *const inplace[] = {"+=", "&=", "//=", "<<=", "@=", "*=", "%=", "|=", "**=", ">>=", "-=", "/=", "^="};
     if (op >= KIN_REFLECT_COMPARE && op < KIN_REFLECT_INPLACE)
         return reflect_compare(op - KIN_REFLECT_COMPARE, left, right, done);
-    const char *const *names = op & KIN_REFLECT_INPLACE ? inplace : symbols;
+    bool inplace = op & KIN_REFLECT_INPLACE;
     op &= ~KIN_REFLECT_INPLACE;
-    PyObject *result = done || Py_TYPE(left) == Py_TYPE(right) ? Py_NewRef(Py_NotImplemented) : ask(right, methods[op], left);
+    PyObject *result = done || Py_TYPE(left) == Py_TYPE(right) ? Py_NewRef(Py_NotImplemented) : ask(right, kin_binary_operator((unsigned)op)->reflected, left);
     if (result != Py_NotImplemented)
         return result;
     Py_DECREF(result);
-    PyErr_Format(PyExc_TypeError, "unsupported operand type(s) for %s: '%.100s' and '%.100s'", names[op], Py_TYPE(left)->tp_name,
+    PyErr_Format(PyExc_TypeError, "unsupported operand type(s) for %s: '%.100s' and '%.100s'", kin_operator_in_message(op, inplace), Py_TYPE(left)->tp_name,
                  Py_TYPE(right)->tp_name);
     return NULL;
 }

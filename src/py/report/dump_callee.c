@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+#include "core/bytecode/canon.h"
+
 void
 grapher_drop_callee(callee *c)
 {
@@ -66,16 +68,6 @@ find_callee(grapher *x, kin_vid vid, callee *c)
     return c->target != NULL ? 0 : -1;
 }
 
-static const char *const binary_symbols[] = {"+", "&", "//", "<<", "@", "*", "%", "|", "**", ">>", "-", "/", "^"};
-static const char *const binary_names[] = {"add", "and_", "floordiv", "lshift", "matmul", "mul", "mod",
-                                           "or_", "pow",  "rshift",   "sub",    "truediv", "xor"};
-static const char *const inplace_names[] = {"iadd", "iand", "ifloordiv", "ilshift", "imatmul", "imul", "imod",
-                                            "ior",  "ipow", "irshift",   "isub",    "itruediv", "ixor"};
-static const char *const compare_symbols[] = {"<", "<=", "==", "!=", ">", ">="};
-static const char *const compare_names[] = {"lt", "le", "eq", "ne", "gt", "ge"};
-static const char *const unary_symbols[] = {"-", "+", "~", "not "};
-static const char *const unary_names[] = {"neg", "pos", "invert", "not_"};
-
 static int
 set_operator(grapher *x, callee *c, kin_node_op op, const char *symbol, const char *name)
 {
@@ -126,22 +118,20 @@ set_assertion(grapher *x, const kin_step *s, callee *c)
 static int
 find_operator(grapher *x, const kin_step *s, callee *c)
 {
+    const kin_operator *o;
     c->rest = 0;
     switch ((kin_step_kind)s->kind) {
     case KIN_STEP_BINARY:
-        if (s->imm < 13)
-            return set_operator(x, c, KIN_NODE_INFIX, binary_symbols[s->imm], binary_names[s->imm]);
-        if (s->imm < 26)
-            return set_function(c, x->operators, "operator.", inplace_names[s->imm - 13]);
-        break;
+        if ((o = kin_binary_operator(s->imm % KIN_BINARY_INPLACE)) == NULL)
+            break;
+        return s->imm < KIN_BINARY_INPLACE ? set_operator(x, c, KIN_NODE_INFIX, o->symbol, o->method) : set_function(c, x->operators, "operator.", o->in_place);
     case KIN_STEP_COMPARE:
-        if ((s->imm & ~KIN_COMPARE_TO_BOOL) < 6)
-            return set_operator(x, c, KIN_NODE_INFIX, compare_symbols[s->imm & ~KIN_COMPARE_TO_BOOL], compare_names[s->imm & ~KIN_COMPARE_TO_BOOL]);
-        break;
+        if ((o = kin_compare_operator(s->imm & ~KIN_COMPARE_TO_BOOL)) == NULL)
+            break;
+        return set_operator(x, c, KIN_NODE_INFIX, o->symbol, o->method);
     case KIN_STEP_UNARY:
-        if (s->imm < 4)
-            return set_operator(x, c, KIN_NODE_PREFIX, unary_symbols[s->imm], unary_names[s->imm]);
-        break;
+        o = kin_unary_operator(s->imm);
+        return set_operator(x, c, KIN_NODE_PREFIX, o != NULL ? o->symbol : "not ", o != NULL ? o->method : "not_");
     case KIN_STEP_SUBSCR: return set_operator(x, c, KIN_NODE_ITEM, "[]", "getitem");
     case KIN_STEP_SET_SUBSCR: return set_function(c, x->operators, "operator.", "setitem");
     case KIN_STEP_DEL_SUBSCR: return set_function(c, x->operators, "operator.", "delitem");

@@ -7,6 +7,8 @@
 
 #include <string.h>
 
+#include "core/bytecode/canon.h"
+
 int
 dump_set(PyObject *dict, const char *key, PyObject *value)
 {
@@ -454,12 +456,11 @@ dump_fact_text(dumper *d, const kin_fact *fact)
 static PyObject *
 operator_words(dumper *d, const kin_step *step)
 {
-    static const char *const compares[] = {"<", "<=", "==", "!=", ">", ">="};
     if (d->unfolded == 0 || step->nargs != 2 || (step->kind != KIN_STEP_SUBSCR && (step->kind != KIN_STEP_COMPARE || step->imm > Py_GE)))
         return NULL;
     PyObject *a = dump_path(d, d->t->vids.at[step->args]), *b = a != NULL ? dump_path(d, d->t->vids.at[step->args + 1]) : NULL, *text = NULL;
     if (b != NULL)
-        text = step->kind == KIN_STEP_SUBSCR ? PyUnicode_FromFormat("%U[%U]", a, b) : PyUnicode_FromFormat("%U %s %U", a, compares[step->imm], b);
+        text = step->kind == KIN_STEP_SUBSCR ? PyUnicode_FromFormat("%U[%U]", a, b) : PyUnicode_FromFormat("%U %s %U", a, kin_compare_operator(step->imm)->symbol, b);
     Py_XDECREF(a);
     Py_XDECREF(b);
     return text;
