@@ -178,3 +178,29 @@ def test_what_c_functions_call_is_part_of_the_graph(fn):
 
 def exactly(a, b):
     assert type(a) is type(b) and a == b
+
+
+class Options:
+    pass
+
+
+def sets(x, name):
+    options = Options()
+    setattr(options, name, x * 2)
+    return vars(options)[name], list(vars(options))
+
+
+@pytest.mark.parametrize("change", [lambda x, name: getattr(x, name)(0), lambda x, name: (hasattr(x, name), x + 1), sets])
+def test_names_of_attributes_that_differ(change):
+    """A name that differs from call to call is compared where it is used."""
+    compiled = kintsugi.compile(change, fullgraph=True)
+    for name in ["sum", "mean", "sum", "amax", "scale", "amin"]:
+        x = torch.arange(6.0).view(2, 3)
+        try:
+            expected = change(x, name)
+        except AttributeError:
+            continue
+        got, expected = tree_flatten(compiled(x, name)), tree_flatten(expected)
+        assert got[1] == expected[1]
+        for a, b in zip(got[0], expected[0]):
+            torch.testing.assert_close(a, b) if isinstance(b, torch.Tensor) else exactly(a, b)

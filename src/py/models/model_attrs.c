@@ -48,7 +48,7 @@ get_attribute(rec *r, const rec_args *a, bool generic)
 {
     attr_result at;
     PyObject *name = a->npos >= 2 ? O(r, a->args[1]) : NULL;
-    if (a->npos < 2 || a->nkw || !PyUnicode_CheckExact(name) || rec_need_const(r, a->args[1]) == 0)
+    if (a->npos < 2 || a->nkw || !PyUnicode_CheckExact(name) || rec_pin_key(r, a->args[1]) == 0)
         return false;
     Py_INCREF(name);
     PyUnicode_InternInPlace(&name); /* attribute names are compared by identity in dicts */
@@ -106,7 +106,7 @@ model_setattr(rec *r, const rec_args *a)
 {
     PyObject *name = a->npos >= 2 ? O(r, a->args[1]) : NULL;
     if (name == NULL || a->npos > 3 || a->nkw || !PyUnicode_CheckExact(name) || PyType_Check(O(r, a->args[0])) ||
-        PyModule_Check(O(r, a->args[0])) || rec_need_const(r, a->args[1]) == 0)
+        PyModule_Check(O(r, a->args[0])) || rec_pin_key(r, a->args[1]) == 0)
         return false;
     Py_INCREF(name);
     PyUnicode_InternInPlace(&name);
@@ -155,7 +155,7 @@ model_hasattr(rec *r, const rec_args *a)
 {
     attr_result at;
     PyObject *name = a->npos == 2 ? O(r, a->args[1]) : NULL;
-    if (a->npos != 2 || a->nkw || !PyUnicode_CheckExact(name) || rec_need_const(r, a->args[1]) == 0)
+    if (a->npos != 2 || a->nkw || !PyUnicode_CheckExact(name) || rec_pin_key(r, a->args[1]) == 0)
         return false;
     rec_attr_find(r, a->args[0], name, &at);
     if (at.kind == ATTR_VALUE || at.kind == ATTR_METHOD || at.kind == ATTR_AWAIT_CONST)
@@ -212,7 +212,7 @@ static bool
 model_object_setattr(rec *r, const rec_args *a)
 {
     PyObject *name = a->npos == 3 ? O(r, a->args[1]) : NULL;
-    if (name == NULL || !PyUnicode_CheckExact(name) || rec_need_const(r, a->args[1]) == 0)
+    if (name == NULL || !PyUnicode_CheckExact(name) || rec_pin_key(r, a->args[1]) == 0)
         return false;
     PyTypeObject *tp = rec_need_attrs(r, a->args[0]);
     PyObject *descr = rec_lookup(r, tp, name);
@@ -230,7 +230,7 @@ static bool
 model_object_delattr(rec *r, const rec_args *a)
 {
     PyObject *name = a->npos == 2 && a->nkw == 0 ? O(r, a->args[1]) : NULL;
-    if (name == NULL || !PyUnicode_CheckExact(name) || rec_need_const(r, a->args[1]) == 0)
+    if (name == NULL || !PyUnicode_CheckExact(name) || rec_pin_key(r, a->args[1]) == 0)
         return false;
     PyTypeObject *tp = rec_need_attrs(r, a->args[0]);
     PyObject *descr = rec_lookup(r, tp, name);
