@@ -411,14 +411,15 @@ rec_region_repeatable(rec *r)
     return ok;
 }
 
-/* Does the step only read its operands? What a function takes out of an iterator is gone. */
+/* Does the step only read its operands? What a function takes out of an iterator is gone, and what it says of an older container would be decided on
+ * again and again behind the region, which is better left as a whole. */
 static bool
 is_question(rec *r, kin_step_kind kind, const kin_vid *args, uint32_t n)
 {
     if (kind != KIN_STEP_CALL || O(r, args[0]) == NULL)
         return kin_kind_effects(kind) & KIN_ASKS;
     for (uint32_t i = 1; i < n; i++)
-        if (args[i] != 0 && (O(r, args[i]) == NULL || PyIter_Check(O(r, args[i]))))
+        if (args[i] != 0 && (O(r, args[i]) == NULL || PyIter_Check(O(r, args[i])) || (VIRTUAL(r, args[i]) == NULL && !kin_is_exact_immutable(O(r, args[i])))))
             return false;
     return rec_callable_effects(O(r, args[0])) & KIN_ASKS;
 }
