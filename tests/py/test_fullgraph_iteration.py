@@ -99,6 +99,25 @@ def exceptions_of_generators(x):
         return found, x * 3
 
 
+class Steps:
+    def __init__(self, x, n):
+        self.x, self.n, self.i = x, n, 0
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        if self.i >= self.n:
+            raise StopIteration
+        self.i += 1
+        return self.x * self.i
+
+
+def iterators(x):
+    begun = Steps(x, 3)
+    return next(begun), list(begun), tuple(Steps(x, 2)), sum(Steps(x, 2), x), next(Steps(x, 0), None), [*Steps(x, 2)], (lambda a, b: a + b)(*Steps(x, 2)), all(Steps(1, 3))
+
+
 WEIGHT = torch.ones(3, requires_grad=True)
 
 
@@ -110,7 +129,7 @@ def gradients_in_callbacks(x):
     return [v.requires_grad for v in found], found, (x * WEIGHT).requires_grad
 
 
-PROGRAMS = [gradients_in_callbacks, sequences, mappings, exceptions_in_callbacks, exceptions_in_generators, exceptions_of_generators]
+PROGRAMS = [iterators, gradients_in_callbacks, sequences, mappings, exceptions_in_callbacks, exceptions_in_generators, exceptions_of_generators]
 
 
 @pytest.mark.parametrize("fn", PROGRAMS, ids=lambda fn: fn.__name__)

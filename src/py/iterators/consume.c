@@ -128,7 +128,37 @@ rec_passes_exception(rec *r, rec_frame *f)
 {
     if (f->consumer != NULL && f->consumer->raised && r->pending != 0) /* it came out of the generator that this one asks */
         rec_free_consumer(f);
-    return f->consumer == NULL && (!f->from_c || drops_all(f->back->consumer, f->gen));
+    const rec_consumer *asker = f->from_c && f->back != NULL ? f->back->consumer : NULL;
+    return f->consumer == NULL && (!f->from_c || drops_all(asker, f->gen) || (asker != NULL && asker->stepping != 0));
+}
+
+/* A __next__ has raised: StopIteration, where there are no more items, or what goes on through the instruction. */
+static bool
+stop_stepping(rec *r, const rec_frame *f, PyObject *exc)
+{
+    rec_consumer *c = f->back->consumer;
+    bool stops = (PyObject *)Py_TYPE(exc) == PyExc_StopIteration;
+    if (c->stepping == 0 || f->gen != NULL || (!stops && PyErr_GivenExceptionMatches(exc, PyExc_StopIteration)))
+        return false;
+    rec_pop_frame(r);
+    c->ended = true;
+    c->wants = false;
+    c->raised = !stops;
+    if (stops)
+        r->pending = 0;
+    if (stops && c->before == INTO_CALL)
+        rec_go_on_to_call(r, c, c->items, c->n);
+    return true;
+}
+
+bool
+rec_step_on(rec *r, rec_consumer *c)
+{
+    rec_args call = {.callee = c->callback, .args = &c->stepping, .npos = 1};
+    if (!rec_bind(r, &call))
+        return false;
+    rec_await_callback(r, call.callee);
+    return true;
 }
 
 /* The generator is over, and its exception is the instruction's. */
@@ -136,8 +166,10 @@ static bool
 pass_exception_on(rec *r, rec_frame *f)
 {
     PyObject *exc = r->pending != 0 ? O(r, r->pending) : NULL;
-    if (exc == NULL || r->refused || r->foreign || !rec_passes_exception(r, f) || PyErr_GivenExceptionMatches(exc, PyExc_StopIteration))
+    if (exc == NULL || r->refused || r->foreign || !rec_passes_exception(r, f))
         return false;
+    if (PyErr_GivenExceptionMatches(exc, PyExc_StopIteration) || f->back->consumer->stepping != 0)
+        return stop_stepping(r, f, exc);
     rec_consumer *c = f->back->consumer;
     rec_generator_detach(r, f, false);
     c->ended = c->raised = true;
@@ -218,7 +250,11 @@ rec_leave_to_c(rec *r, rec_frame *f, PyObject *value)
         go_on_measured(r, c, value);
     else if (c->asked != 0 && !c->folding)
         rec_answer(r, c, c->gen == NULL || yielded ? result : 0, value);
-    else if (c->gen == NULL)
+    else if (c->stepping != 0) {
+        take(r, c, result, value);
+        if (!r->refused && c->wants && !rec_step_on(r, c))
+            rec_refuse(r);
+    } else if (c->gen == NULL)
         take_callback(r, c, result, value);
     else if (yielded) {
         take(r, c, result, value);
@@ -307,6 +343,20 @@ rec_begin_consumer(rec *r, struct rec_gen *gen)
     r->top->consumer = c;
     r->top->await = AWAIT_CONSUMER;
     note_operands(r, c);
+    return c;
+}
+
+rec_consumer *
+rec_begin_stepping(rec *r, const consumer_row *row, kin_vid iterator, kin_vid next)
+{
+    rec_consumer *c = rec_begin_consumer(r, NULL);
+    if (c == NULL)
+        return NULL;
+    c->row = row;
+    c->stepping = c->self = iterator;
+    c->callback = next;
+    if (!rec_step_on(r, c))
+        rec_refuse(r);
     return c;
 }
 
@@ -410,7 +460,7 @@ rec_refuse_unpacking(rec *r, const rec_consumer *c)
         rec_stop(r, "unsupported unpacking");
 }
 
-static const consumer_row unpack_row = {"", TAKE_ALL, rec_finish_unpack, NULL, NULL, rec_refuse_unpacking};
+const consumer_row rec_unpack_row = {"", TAKE_ALL, rec_finish_unpack, NULL, NULL, rec_refuse_unpacking};
 
 bool
 rec_consume_unpack(rec *r, kin_vid vid, int before, int after)
@@ -421,7 +471,7 @@ rec_consume_unpack(rec *r, kin_vid vid, int before, int after)
     rec_consumer *c = gen ? rec_begin_measured(r, gen, vid, length) : NULL;
     if (c == NULL)
         return false;
-    c->row = &unpack_row;
+    c->row = &rec_unpack_row;
     c->source = vid;
     rec_aim(r, c, before, after);
     return true;

@@ -52,6 +52,7 @@ enum { MOST_SOURCES = sizeof ((rec_ask *)0)->items / sizeof(kin_vid) };
 typedef struct rec_consumer {
     const consumer_row *row; /* NULL: a step of a for loop, a send */
     rec_gen *gen;     /* what is resumed for items; NULL: `callback` is called for them */
+    kin_vid stepping; /* ... or the iterator whose __next__ in Python is; 0: it is none */
     rec_gen *measured; /* ... when the __len__ that is running has returned; else NULL */
     bool wants, ended;
     bool raised;      /* an exception has come out of the generator, and goes on through the instruction */
@@ -116,6 +117,9 @@ bool rec_consume_drained(rec *r, const rec_args *a);
 /* ---- consume.c ---- */
 void rec_refuse_unpacking(rec *r, const rec_consumer *c); /* ends the recording */
 rec_consumer *rec_begin_consumer(rec *r, rec_gen *gen);
+rec_consumer *rec_begin_stepping(rec *r, const consumer_row *row, kin_vid iterator, kin_vid next);
+extern const consumer_row rec_unpack_row;
+bool rec_step_on(rec *r, rec_consumer *c); /* asks c->stepping for its next item */
 /* `length`: what the object is asked for before its first item, its __len__ in Python; 0: nothing. */
 rec_consumer *rec_begin_measured(rec *r, rec_gen *gen, kin_vid object, kin_vid length);
 void rec_take_item(rec *r, rec_consumer *c, kin_vid item);
@@ -132,6 +136,9 @@ bool rec_finish_unpack(rec *r, rec_consumer *c); /* a, b = map(f, xs); a, *b = g
 bool rec_hand_over(rec *r, const rec_consumer *c, const kin_vid *items, uint32_t n, int before, int after);
 void rec_go_on_to_call(rec *r, rec_consumer *c, const kin_vid *items, uint32_t count);
 void rec_refuse_starred(rec *r, const rec_consumer *c);
+
+/* ---- iterables.c ---- */
+kin_vid rec_python_method(rec *r, kin_vid vid, PyObject *name);
 
 /* ---- ask.c ---- */
 rec_consumer *rec_begin_asking(rec *r, kin_vid whom); /* NULL: it is not known whom that asks */

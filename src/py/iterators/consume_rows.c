@@ -2,6 +2,7 @@
 #include "py/compat/heap.h"
 #include "py/iterators/consume.h"
 #include "py/models/models.h"
+#include "py/objects/objects.h"
 #include "py/torchcalls/torchcalls.h"
 
 static bool
@@ -273,6 +274,28 @@ rec_consumer_row(PyObject *callee)
     return NULL;
 }
 
+/* next() of an object whose __next__ is Python. */
+static bool
+step_once(rec *r, const rec_args *a, const consumer_row *row)
+{
+    const rec_virtual *f = VIRTUAL(r, a->args[0]);
+    if (f != NULL && f->kind != VIRTUAL_OBJECT)
+        return false;
+    if (f == NULL && r->region == NULL && O(r, a->args[0]) != NULL && Py_TYPE(O(r, a->args[0]))->tp_flags & Py_TPFLAGS_HEAPTYPE)
+        rec_root(r, a->args[0]);
+    kin_vid next = rec_python_method(r, a->args[0], REC_STR("__next__"));
+    if (next == 0)
+        return false;
+    if (a->npos == 1) /* what it raises goes on */
+        return rec_inline(r, &(rec_args){.callee = next, .args = a->args, .npos = 1, .ndrop = a->ndrop}, NULL, 0, KIN_RESUME_PUSH, 0);
+    rec_consumer *c = rec_begin_stepping(r, row, a->args[0], next);
+    if (c == NULL)
+        return false;
+    c->source = a->args[0];
+    rec_consume_as(r, c, a);
+    return true;
+}
+
 bool
 rec_consume_call(rec *r, const rec_args *a)
 {
@@ -285,6 +308,8 @@ rec_consume_call(rec *r, const rec_args *a)
         return false;
     bool sends = row->finish == finish_send, closes = row->finish == finish_close;
     bool visible = VIRTUAL(r, a->args[at]) != NULL && VIRTUAL(r, a->args[at])->kind == VIRTUAL_GENERATOR;
+    if (!visible && row->finish == finish_next && step_once(r, a, row))
+        return true;
     bool through_iter = !visible && row->finish != finish_next && row->finish != finish_dict && !sends && !closes;
     kin_vid length = 0, source = visible ? a->args[at] : 0;
     if (through_iter)

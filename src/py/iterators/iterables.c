@@ -15,7 +15,8 @@ typedef struct {
 
 static const iterable_row rows[] = {
     {"enumerate", 1, false}, {"zip", -1, false}, {"iter", 1, false}, {"list", 1, true}, {"tuple", 1, true},
-    {"all", 1, false}, {"any", 1, false}, {"sorted", 1, true}, {"set", 1, false}, {"frozenset", 1, false}, {"sum", 1, false}, {NULL, 0, false}};
+    {"all", 1, false}, {"any", 1, false}, {"sorted", 1, true}, {"set", 1, false}, {"frozenset", 1, false}, {"sum", 1, false}, {"min", 1, false},
+    {"max", 1, false}, {NULL, 0, false}};
 
 static const iterable_row unpacked = {"", 1, false}, starred = {"", 1, true};
 
@@ -34,8 +35,8 @@ find_row(PyObject *callee)
 }
 
 /* A special method in Python that the C function will call on the argument; 0 = none. */
-static kin_vid
-python_method(rec *r, kin_vid vid, PyObject *name)
+kin_vid
+rec_python_method(rec *r, kin_vid vid, PyObject *name)
 {
     PyObject *obj = O(r, vid);
     if (obj == NULL || !(Py_TYPE(obj)->tp_flags & Py_TPFLAGS_HEAPTYPE))
@@ -65,7 +66,7 @@ ask_next(rec *r, rec_consumer *c)
         PyObject *name = c->next == 0 ? REC_STR("__iter__") : REC_STR("__len__");
         if (c->next > 1 || (c->next == 1 && !row->sized))
             continue;
-        kin_vid func = python_method(r, arg, name);
+        kin_vid func = rec_python_method(r, arg, name);
         if (r->refused)
             return;
         c->next++;
@@ -82,6 +83,36 @@ ask_next(rec *r, rec_consumer *c)
     c->ended = true;
 }
 
+/* Is a class without what C code would ask an object for its length by? */
+static bool
+has_no_length(rec *r, kin_vid vid)
+{
+    PyTypeObject *tp = rec_need_attrs(r, vid);
+    return rec_lookup(r, tp, REC_STR("__len__")) == NULL && rec_lookup(r, tp, REC_STR("__length_hint__")) == NULL;
+}
+
+/* __iter__ has given an iterator whose __next__ is Python: that is called for each item of what the C function makes. */
+static bool
+steps(rec *r, rec_consumer *c, kin_vid iterator)
+{
+    kin_vid object = c->source != 0 ? c->source : c->args[0];
+    const consumer_row *row = c->call.callee != 0 && c->before >= 0 ? rec_consumer_row(O(r, c->call.callee)) : &rec_unpack_row;
+    bool made = VIRTUAL(r, iterator) == NULL || VIRTUAL(r, iterator)->kind == VIRTUAL_OBJECT, sized = row != NULL && (row->sized || c->before < 0);
+    kin_vid next = row != NULL && c->at == 0 && row->written == NULL && made ? rec_python_method(r, iterator, REC_STR("__next__")) : 0;
+    if (next == 0 || r->refused || (sized && !has_no_length(r, object)))
+        return false;
+    c->from_tensor = row != &rec_unpack_row && c->call.npos == 2 && kin_is_plain_tensor(O(r, c->args[1])); /* what sum begins with */
+    if (c->from_tensor)
+        rec_need_type(r, c->args[1]);
+    Py_DECREF(c->held[--c->n]);
+    c->row = row;
+    c->source = object;
+    c->stepping = c->self = iterator;
+    c->callback = next;
+    c->wants = true;
+    return rec_step_on(r, c);
+}
+
 /* One of the methods has returned. An iterator must be one that nobody else has. */
 static void
 take_answer(rec *r, rec_consumer *c)
@@ -90,6 +121,8 @@ take_answer(rec *r, rec_consumer *c)
         return;
     kin_vid answer = c->items[c->n - 1];
     rec_virtual *f = VIRTUAL(r, answer);
+    if (c->next == 1 && steps(r, c, answer))
+        return;
     if (c->next == 1) {
         const Py_ssize_t returned = 2; /* the references of the C function and of c->held */
         bool lazy = c->call.callee != 0 && c->before >= 0 && (O(r, c->call.callee) == (PyObject *)&PyEnum_Type || O(r, c->call.callee) == (PyObject *)&PyZip_Type);
@@ -123,7 +156,7 @@ static const consumer_row iterables_row = {"iterables", TAKE_ALL, finish_iterabl
 static bool
 iterates_in_python(rec *r, kin_vid vid)
 {
-    if ((VIRTUAL(r, vid) != NULL && VIRTUAL(r, vid)->kind != VIRTUAL_OBJECT) || python_method(r, vid, REC_STR("__iter__")) == 0)
+    if ((VIRTUAL(r, vid) != NULL && VIRTUAL(r, vid)->kind != VIRTUAL_OBJECT) || rec_python_method(r, vid, REC_STR("__iter__")) == 0)
         return false;
     if (VIRTUAL(r, vid) == NULL && r->region == NULL)
         rec_root(r, vid);

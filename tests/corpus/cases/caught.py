@@ -326,3 +326,60 @@ def mapping_whose_items_show(x):
     del LOG[:]
     loud = Loud(a=x, b=x * LIMIT)
     return dict(loud), {**loud}, functools.reduce(lambda a, b: a + b, loud.values()), list(LOG)
+
+
+class Steps:
+    def __init__(self, x, n):
+        self.x, self.n, self.i = x, n, 0
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        if self.i >= self.n:
+            raise StopIteration
+        self.i += 1
+        return self.x * self.i * LIMIT
+
+
+class Data:
+    def __init__(self, x, n):
+        self.x, self.n = x, n
+
+    def __iter__(self):
+        return Steps(self.x, self.n)
+
+
+class Failing(Steps):
+    def __next__(self):
+        if self.i == 1:
+            raise ValueError("failing", self.i)
+        return super().__next__()
+
+
+@case(mutate=glob(3, LIMIT=3))
+def iterators_with_next(x):
+    begun = Steps(x, 3)
+    first = next(begun)
+    return (list(Steps(x, 3)), tuple(Data(x, 2)), sum(Data(x, 2)), sum(Steps(x, 2), x), first, list(begun), list(begun), begun.i, next(Steps(x, 0), None), next(Data(x, 1).__iter__(), None),
+            any(Steps(0, 3)), all(Steps(1, 3)), max(Steps(2, 3)), sorted(Steps(-1, 3)), set(Steps(1, 3)), [*Data(x, 2)], (lambda a, b: a + b)(*Steps(x, 2)), torch.stack(list(Data(x, 2))))
+
+
+@case(mutate=glob(3, LIMIT=3))
+def iterators_that_raise(x):
+    found = []
+    for ask in (list, sum, tuple):
+        try:
+            found.append(ask(Failing(x, 3)))
+        except ValueError as e:
+            found.append(e.args)
+    try:
+        next(Steps(x, 0))
+    except StopIteration:
+        found.append(x * LIMIT)
+    return found
+
+
+@case(args=lambda i, s: (T(i, 4, 3), Steps(2, [2, 3, 0][i % 3])), replays=2)
+def older_iterators_with_next(x, steps):
+    return x * sum(steps), list(steps), steps.i, list(Data(x, steps.n))
