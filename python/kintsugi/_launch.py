@@ -17,6 +17,7 @@ import inspect
 import itertools
 import logging
 import operator
+import re
 import time
 
 import torch
@@ -25,6 +26,9 @@ from torch.utils import _pytree as pytree
 from . import _messages, _operators, _symbols, fx
 from ._config import config
 from ._operators import check_equal, check_not
+
+_SOURCE = re.compile(r"\b[LG]\['(\w+)'\]")  # a variable of the function, or a global
+_LINE = re.compile(r'File "(?P<file>.*?)", line (?P<line>\d+)')
 
 LIMIT = 8
 _ASSERTIONS = (torch._assert_async, torch._check, check_not, check_equal)
@@ -142,7 +146,7 @@ class Subgraph:
     """One graph: what the backend made of it, by the metadata of its inputs. Answers None to be run step by step."""
 
     __slots__ = ("backend", "graph", "numbers", "entries", "inputs", "gm", "name", "entry", "number", "count", "pure", "made", "nmade",
-                 "classes", "by_torch", "sizes", "dynamic", "waiting", "shapes", "switches", "nested", "quick", "off")
+                 "classes", "by_torch", "sizes", "told_exact", "dynamic", "waiting", "shapes", "switches", "nested", "quick", "off")
 
     def __init__(self, backend, graph, numbers, dynamic, name, entry, number):
         self.backend, self.name = backend, name
@@ -162,6 +166,7 @@ class Subgraph:
         self.made = {}
         self.nmade = 0
         self.sizes = _symbols.OpenSizes(self.entries, dynamic)
+        self.told_exact = set()  # (input, dim)
         self.dynamic = []  # (Symbolic, inputs that share memory, function of all inputs): for all sizes that fit
         self.shapes = None  # the functions of its operators are graphs for inputs like these: notes, parsed
         self.waiting = None  # made for example inputs of which requires_grad is not known
@@ -347,10 +352,28 @@ class Subgraph:
             node.meta["example_value"] = fake
             given.append(inputs[i] if dim == _ALL else fake)
         with _compiling(self, symbolic.context):
-            fill_example_values(gm, symbolic.mode)
+            fixing = {}  # a size: the node that leaves one value of it
+            fill_example_values(gm, symbolic.mode, lambda node: fixing.update(dict.fromkeys(symbolic.fixed_sizes() - set(fixing), node)))
             join = _split_outputs(gm) if self.nested else None
             fn = _joined(self._quiet(_check_callable(self._ask_backend(gm, given)), gm), join)
+        fixing.update(dict.fromkeys(symbolic.fixed_sizes() - set(fixing)))
+        self._tell_exact_sizes(inputs, fixing)
         return lambda *now: fn(*(now[i].shape[dim] if type(dim) is int else now[i] for i, dim in places))
+
+    def _tell_exact_sizes(self, inputs, fixing):
+        """Sizes that the program has marked as dynamic, and that what was compiled accepts one value of: each once for a recording."""
+        from ._engine import engine
+
+        for (i, dim), node in sorted(fixing.items()):
+            if dim not in _symbols.marked(inputs[i], "dynamic") or (i, dim) in self.told_exact:
+                continue
+            self.told_exact.add((i, dim))
+            source = _SOURCE.sub(r"\1", self.entries[i]["source"]) + f".shape[{dim}]"
+            line = _LINE.search(node.meta.get("stack_trace") or "") if node is not None else None
+            why = f"{_name(node.target) if callable(node.target) else node.target}() holds for this size only" if node is not None else f"backend={_name(self.backend)!r} assumes this size"
+            engine._log_exact_size(self.name, self.entry, source, inputs[i].shape[dim], line and line["file"], int(line["line"]) if line else 0,
+                                   f"{source} is marked with mark_dynamic, but graph {self.number} is compiled for {inputs[i].shape[dim]} only, because {why}. The backend is called "
+                                   "again for each other size. To leave the size open, write the line so that it holds for every size; to keep it as it is, use maybe_mark_dynamic, or drop the mark.")
 
     def _ask_backend(self, gm, inputs):
         from ._engine import engine
@@ -447,8 +470,8 @@ def _joined(fn, join):
     return run
 
 
-def fill_example_values(gm, mode):
-    """meta["example_value"] of all nodes, as far as PyTorch can say. Functions and operators of the program are not run for it."""
+def fill_example_values(gm, mode, seen=None):
+    """meta["example_value"] of all nodes, as far as PyTorch can say. Functions and operators of the program are not run for it. seen: is told of each node that was run."""
     class Interpreter(torch.fx.Interpreter):
         def run_node(self, node):
             args = pytree.tree_leaves(self.fetch_args_kwargs_from_env(node))
@@ -457,6 +480,8 @@ def fill_example_values(gm, mode):
                 raise NotImplementedError
             value = super().run_node(node)
             node.meta["example_value"] = value
+            if seen is not None:
+                seen(node)
             return value
 
     placeholders = [node.meta["example_value"] for node in gm.graph.find_nodes(op="placeholder")]

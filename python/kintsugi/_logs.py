@@ -243,7 +243,7 @@ def _show(event, found, outer, new):
         if _trace.is_wanted():
             _trace.write_recompile(event, _ids_of_recompilation(event, new))
     elif kind == "exact_size":
-        text = f"{event.get('filename', '?')}:{event.get('line', 0)} in {event.get('function', '?')}: {event['text']}"
+        text = f"{event.get('filename', '?')}:{event.get('line', 0)} in {event.get('function', event['name'])}: {event['text']}"
         if _dynamic_log() is not None:
             _dynamic_log().info("%s", text)
         _log("recompiles", text, ids_of_entry(event["entry"], event["name"]))

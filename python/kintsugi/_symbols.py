@@ -90,6 +90,10 @@ class Symbolic:
                 self.places.append((i, d))
                 self.symbols.append(symbol)
 
+    def fixed_sizes(self):
+        """Places of the symbols of which one value is left."""
+        return {place for place, symbol in zip(self.places, self.symbols) if place[1] is not None and getattr(symbol.node.expr, "is_number", False)}
+
     def values(self, inputs):
         return [inputs[i] if d is None else inputs[i].shape[d] for i, d in self.places]
 
@@ -133,13 +137,13 @@ class OpenSizes:
                 if before is not None and now is not None and len(before) == len(now):
                     changed.update(d for d in range(len(now)) if before[d] != now[d])
         self.seen = shapes
-        return [(recorded | self._more(value, changed)) - _marked(value, "static")
+        return [(recorded | self._more(value, changed)) - marked(value, "static")
                 for value, recorded, changed in zip(inputs, self.recorded, self.changed)]
 
     def _more(self, value, changed):
         if self.dynamic and isinstance(value, torch.Tensor) and not isinstance(value, torch.nn.Parameter) and not value.is_nested:
             return set(range(value.dim()))
-        return changed if self.dynamic is False else changed | _marked(value, "dynamic") | _marked(value, "weak_dynamic")
+        return changed if self.dynamic is False else changed | marked(value, "dynamic") | marked(value, "weak_dynamic")
 
 
 def _is_value(value):
@@ -156,7 +160,7 @@ def sizes_of(tensor):
     return () if tensor.is_meta else tuple(tuple(part.shape) for part in tensor.unbind())  # without data, its parts have no sizes
 
 
-def _marked(value, how):
+def marked(value, how):
     """Dims that torch._dynamo.mark_dynamic and its like have marked."""
     return set(getattr(value, f"_dynamo_{how}_indices", ())) if isinstance(value, torch.Tensor) else set()
 

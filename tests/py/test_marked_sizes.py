@@ -209,6 +209,45 @@ def test_dynamic_false_is_told():
     assert [(e["size"], "because the function is compiled with dynamic=False" in e["text"]) for e in told(plain)] == [(4, True), (8, True)]
 
 
+def is_viewed_as_four(x):
+    return x.view(4, -1) * 2
+
+
+def is_added_to_a_weight(x):
+    return x + WEIGHT
+
+
+def is_expanded(x):
+    return x.unsqueeze(0).expand(2, 4, 3) * 2
+
+
+def is_only_computed(x):
+    return x.sin() @ WEIGHT.t()
+
+
+@pytest.mark.parametrize("fn", [is_viewed_as_four, is_added_to_a_weight, is_expanded, is_only_computed], ids=lambda fn: fn.__name__)
+def test_what_a_graph_for_a_custom_backend_fixes_is_told_once(fn):
+    compiled_for = []
+
+    def backend(gm, inputs):
+        compiled_for.append(inputs)
+        return gm.forward
+
+    compiled = kintsugi.compile(fn, backend=backend)
+    for n in (4, 4, 8):
+        try:
+            expected = fn(marked(n))
+        except RuntimeError:
+            with pytest.raises(RuntimeError):
+                compiled(marked(n))
+            continue
+        assert compiled(marked(n)).shape == expected.shape
+    fixed = fn is not is_only_computed
+    assert (len(compiled_for) > 1) == fixed
+    assert [(e["source"], e["size"], e["filename"], e["line"]) for e in told(fn)] == [("x.shape[0]", 4, __file__, fn.__code__.co_firstlineno + 1)] * fixed
+    assert all("graph 1 is compiled for 4 only, because " in e["text"] and "maybe_mark_dynamic" in e["text"] for e in told(fn))
+
+
 def test_explain_tells():
     explained = kintsugi.explain(compares)(marked())
     assert [(row["source"], row["size"], row["line"]) for row in explained.exact_sizes] == [("x.shape[0]", 4, compares.__code__.co_firstlineno + 1)]

@@ -265,6 +265,20 @@ log_fallback(PyObject *module, PyObject *args)
 }
 
 static PyObject *
+log_exact_size(PyObject *module, PyObject *args)
+{
+    PyObject *name;
+    const char *source, *filename, *text;
+    unsigned entry;
+    long long size;
+    int line;
+    if (!PyArg_ParseTuple(args, "UIsLzis:_log_exact_size", &name, &entry, &source, &size, &filename, &line, &text))
+        return NULL;
+    kin_log_exact_size(state_of(module), name, entry, source, size, filename, line, text);
+    Py_RETURN_NONE;
+}
+
+static PyObject *
 log_lower(PyObject *module, PyObject *args)
 {
     PyObject *name;
@@ -532,6 +546,7 @@ static PyMethodDef module_methods[] = {
     {"_run_held", (PyCFunction)(void (*)(void))run_held, METH_FASTCALL, "_run_held(fn, *args): handlers of signals wait, so that no exception of theirs is taken for ours."},
     {"_run_admitted", (PyCFunction)(void (*)(void))run_admitted, METH_FASTCALL, "_run_admitted(fn, *args): fn is the program's; handlers of signals that wait may run. Without fn: they run now."},
     {"_log_fallback", log_fallback, METH_VARARGS, "_log_fallback(name, reason, row='')"},
+    {"_log_exact_size", log_exact_size, METH_VARARGS, "_log_exact_size(name, entry, source, size, filename or None, line, text)"},
     {"_log_lower", log_lower, METH_VARARGS, "_log_lower(name, entry, graph, backend, time_ns)"},
     {"_set_cache", set_cache, METH_VARARGS, "_set_cache(folder or None, limit in bytes, 0 = none)"},
     {"_set_compile_threads", set_threads, METH_O, "How many threads compile kernels; 0: as many as torch uses."},

@@ -305,6 +305,21 @@ kin_log_bug(kin_state *st, PyObject *name, const char *where, const char *messag
 }
 
 void
+kin_log_exact_size(kin_state *st, PyObject *name, uint32_t entry, const char *source, int64_t size, const char *filename, int line, const char *text)
+{
+    begin(st, KIN_EVENT_EXACT_SIZE, name);
+    if (filename != NULL) {
+        kin_event_str(st->log, "filename", filename);
+        kin_event_int(st->log, "line", line);
+    }
+    kin_event_int(st->log, "entry", entry);
+    kin_event_str(st->log, "source", source);
+    kin_event_int(st->log, "size", size);
+    kin_event_str(st->log, "text", text);
+    kin_event_end(st->log);
+}
+
+void
 kin_log_reset(kin_state *st)
 {
     begin(st, KIN_EVENT_RESET, NULL);

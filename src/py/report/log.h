@@ -32,6 +32,8 @@ void kin_log_fallback(kin_state *st, PyObject *name, PyCodeObject *code, const c
 void kin_log_lower(kin_state *st, PyObject *name, uint32_t entry, uint32_t graph, const char *backend, double time_ns);
 /* A pending exception, if any, is put into the message and dropped. */
 void kin_log_bug(kin_state *st, PyObject *name, const char *where, const char *message);
+/* A size that is marked as dynamic is fixed in the graph that a backend compiles: at the line (NULL, 0: not known), to this number. */
+void kin_log_exact_size(kin_state *st, PyObject *name, uint32_t entry, const char *source, int64_t size, const char *filename, int line, const char *text);
 void kin_log_reset(kin_state *st);
 
 #endif
