@@ -1,5 +1,7 @@
 """torch.profiler shows one row for each replay, named as PyTorch names its compiled regions."""
 import re
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -85,3 +87,11 @@ def test_eager_calls_say_why():
         f(torch.ones(3))
     found = [e.key for e in prof.key_averages() if "Torch-Compiled" in e.key]
     assert len(found) == 1 and found[0].endswith("(eager: a tracing or profiling tool is active)")
+
+
+def test_the_first_call_of_a_process_may_be_traced():
+    """Events wait for a pending call there, and modules are imported while signals are held: on CPython 3.11 the two made an endless loop."""
+    program = ("import torch, kintsugi\nfrom torch.profiler import profile\nf = kintsugi.compile(lambda x: x + 1)\n"
+               "with profile(with_stack=True):\n    print(f(torch.ones(3)).tolist())\nprint(f(torch.ones(2)).tolist())\n")
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100)
+    assert ran.stdout.split("\n")[:2] == ["[2.0, 2.0, 2.0]", "[2.0, 2.0]"], ran.stdout + ran.stderr

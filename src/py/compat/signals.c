@@ -12,6 +12,19 @@
 
 static unsigned long holder; /* the thread that holds them; 0: none */
 
+/* The main thread runs pending calls (Py_AddPendingCall), too, so these wait as well. While a profiler or debugger traces, the evaluator of CPython 3.11 repeats the
+ * first instruction of a function until nothing is left to be done, so it must not believe that they are. A request for the GIL that is lost is made again.
+ */
+static void
+forget_pending(void)
+{
+#if PY_VERSION_HEX < 0x030C0000
+    struct _ceval_state *state = &PyInterpreterState_Main()->ceval;
+    if (!_Py_atomic_load_relaxed(&state->gil_drop_request) && !state->pending.async_exc)
+        _Py_atomic_store_relaxed(&state->eval_breaker, 0);
+#endif
+}
+
 bool
 kin_signals_hold(void)
 {
@@ -20,6 +33,7 @@ kin_signals_hold(void)
         return false;
     holder = me;
     _PyRuntime.main_thread = 0;
+    forget_pending();
     return true;
 }
 
@@ -28,7 +42,11 @@ static void
 ask_again(void)
 {
 #if PY_VERSION_HEX < 0x030D0000
-    if (_Py_atomic_load_relaxed(&_PyRuntime.ceval.signals_pending))
+    bool calls = false;
+#if PY_VERSION_HEX < 0x030C0000
+    calls = _Py_atomic_load_relaxed(&PyInterpreterState_Main()->ceval.pending.calls_to_do);
+#endif
+    if (calls || _Py_atomic_load_relaxed(&_PyRuntime.ceval.signals_pending))
         _Py_atomic_store_relaxed(&PyInterpreterState_Main()->ceval.eval_breaker, 1);
 #else
     if (_Py_atomic_load_int_relaxed(&_PyRuntime.signals.is_tripped))
