@@ -90,7 +90,7 @@ def test_generator_with_tensors(leaves):
             yield x * 0.5
             yield x * 0.25
         finally:
-            ended.append(len(ended))
+            ended.append(0)
 
     def fn(x):
         for h in halves(x):
@@ -102,7 +102,7 @@ def test_generator_with_tensors(leaves):
     x = torch.arange(4.0)
     for _ in range(3):
         assert torch.equal(fn(x), compiled(x))
-    assert (kintsugi.stats(compiled)["breaks"] >= 1) is leaves and ended == list(range(6))
+    assert (kintsugi.stats(compiled)["breaks"] >= 1) is leaves and ended == [0] * 6
 
 
 @pytest.mark.parametrize("close", [False, True])
