@@ -37,6 +37,17 @@ rec_await_callback(rec *r, kin_vid func)
     r->call.func_vid = func;
 }
 
+bool
+rec_call_or_refuse(rec *r, rec_args *call)
+{
+    bool fits = rec_bind(r, call);
+    if (fits)
+        rec_await_callback(r, call->callee);
+    else
+        rec_refuse(r);
+    return fits;
+}
+
 /* Expects a call of the callback's function with these arguments behind those that come with it. */
 static bool
 call_with(rec *r, kin_vid func, kin_vid self, const rec_virtual *partial, const kin_vid *inputs, uint32_t width)
@@ -53,12 +64,7 @@ call_with(rec *r, kin_vid func, kin_vid self, const rec_virtual *partial, const 
     if (nkw != 0)
         memcpy(args + n, partial->items + partial->n - nkw, nkw * sizeof *args);
     rec_args call = {.callee = func, .args = args, .npos = n, .nkw = nkw, .kwnames = names};
-    if (!rec_bind(r, &call)) {
-        rec_refuse(r);
-        return false;
-    }
-    rec_await_callback(r, call.callee);
-    return true;
+    return rec_call_or_refuse(r, &call);
 }
 
 /* Expects the next call, or ends. The consumer's frame is the top one. */
@@ -510,10 +516,7 @@ rec_consume_missing(rec *r)
     c->args[1] = key;
     c->call = (rec_args){.args = c->args, .npos = 2, .ndrop = 2};
     rec_args call = {.callee = func, .args = &self, .npos = self != 0};
-    if (!rec_bind(r, &call))
-        rec_refuse(r);
-    else
-        rec_await_callback(r, call.callee);
+    rec_call_or_refuse(r, &call);
     return true;
 }
 

@@ -246,10 +246,7 @@ construct(rec *r, const rec_args *a, kin_vid func)
     c->row = &new_row;
     rec_consume_as(r, c, a);
     rec_args call = rec_args_behind(a, func, a->callee, all);
-    if (!rec_bind(r, &call))
-        rec_refuse(r);
-    else
-        rec_await_callback(r, call.callee);
+    rec_call_or_refuse(r, &call);
     return true;
 }
 

@@ -369,10 +369,7 @@ rec_begin_measured(rec *r, rec_gen *gen, kin_vid object, kin_vid length)
         return c;
     c->measured = gen;
     c->gen = NULL;
-    if (!rec_bind(r, &call))
-        rec_refuse(r);
-    else
-        rec_await_callback(r, call.callee);
+    rec_call_or_refuse(r, &call);
     return c;
 }
 

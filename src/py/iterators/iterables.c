@@ -73,10 +73,7 @@ ask_next(rec *r, rec_consumer *c)
         if (func == 0)
             continue; /* C code does it */
         rec_args call = {.callee = func, .args = &arg, .npos = 1};
-        if (!rec_bind(r, &call))
-            rec_refuse(r);
-        else
-            rec_await_callback(r, call.callee);
+        rec_call_or_refuse(r, &call);
         return;
     }
     c->wants = false;

@@ -6,6 +6,7 @@
 
 /* ---- callbacks.c ---- */
 void rec_await_callback(rec *r, kin_vid func);        /* the next frame is that of the function, with what rec_bind found */
+bool rec_call_or_refuse(rec *r, rec_args *call);      /* the same, binding the arguments; where they do not fit, the region is refused: false */
 bool rec_consume_callbacks(rec *r, const rec_args *a);
 
 /* ---- construct.c ---- */

@@ -209,10 +209,7 @@ begin(rec *r, const consumer_row *row, kin_vid mapping)
     c->source = mapping;
     c->callback = item;
     rec_args call = {.callee = keys, .args = &mapping, .npos = 1};
-    if (!rec_bind(r, &call))
-        rec_refuse(r);
-    else
-        rec_await_callback(r, call.callee);
+    rec_call_or_refuse(r, &call);
     return c;
 }
 
