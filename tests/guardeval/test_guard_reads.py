@@ -468,7 +468,8 @@ def test_key_order(probe):
     ordered.move_to_end("a")
     assert not probe.holds(fact("DICT_KEYS", ("a", "b")), ordered)
     assert probe.holds(fact("DICT_KEYS", ("b", "a")), ordered)
-    assert not probe.holds(fact("DICT_KEYS", ("a",)), collections.defaultdict(int, a=1))
+    assert probe.holds(fact("DICT_KEYS", ("a",)), collections.defaultdict(int, a=1))
+    assert not probe.holds(fact("DICT_KEYS", ("b",)), collections.defaultdict(int, a=1))
 
 
 def test_function_facts(probe):

@@ -213,7 +213,7 @@ test_key_order(PyObject *dict, PyObject *keys)
     PyObject *key, *value;
     const void *node = NULL;
     bool ordered = PyODict_Check(dict);
-    if ((!PyDict_CheckExact(dict) && !ordered) || PyDict_GET_SIZE(dict) != PyTuple_GET_SIZE(keys))
+    if (!PyDict_Check(dict) || PyDict_GET_SIZE(dict) != PyTuple_GET_SIZE(keys))
         return false;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(keys); i++)
         if (!(ordered ? kin_heap_ordered_next(dict, &node, &key) : PyDict_Next(dict, &pos, &key, &value)) || !kin_exact_equal(key, PyTuple_GET_ITEM(keys, i)) ||

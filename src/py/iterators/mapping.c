@@ -5,12 +5,35 @@
  */
 #include "core/diag/breaks.h"
 #include "py/compat/heap.h"
+#include "py/guardeval/guard.h"
 #include "py/iterators/consume.h"
 #include "py/models/models.h"
 #include "py/objects/objects.h"
 #include "py/torchcalls/torchcalls.h"
 
 /* -- what C code asks ------------------------------------------------------------------------------------------------------- */
+
+/* Where the class leaves __getitem__ to dict. */
+static void
+take_own_values(rec *r, rec_consumer *c)
+{
+    kin_vid *pairs = NULL;
+    uint32_t n = 0;
+    bool ok = rec_own_pairs(r, c->source, &pairs, &n);
+    for (uint32_t i = 0; ok && i < c->ninputs; i++) {
+        uint32_t k = 0;
+        while (k < n && !kin_exact_equal(O(r, pairs[k]), O(r, c->inputs[i])))
+            k += 2;
+        ok = k < n; /* else it raises */
+        if (ok)
+            rec_take_item(r, c, pairs[k + 1]);
+    }
+    free(pairs);
+    c->wants = false;
+    c->ended = true;
+    if (!ok)
+        rec_refuse(r);
+}
 
 /* The keys are all there: their values come next. */
 static void
@@ -31,7 +54,10 @@ ask_values(rec *r, rec_consumer *c, const kin_vid *keys, uint32_t n)
     c->self = c->source;
     c->wants = true;
     c->ended = false;
-    rec_next_callback(r, c);
+    if (c->callback != 0)
+        rec_next_callback(r, c);
+    else if (!r->refused)
+        take_own_values(r, c);
 }
 
 /* keys() has returned, or the __iter__ in Python of what it returned. */
@@ -190,10 +216,13 @@ is_mapping(rec *r, kin_vid vid)
 {
     PyObject *obj = vid ? O(r, vid) : NULL;
     PyTypeObject *tp = obj != NULL ? Py_TYPE(obj) : NULL;
-    if (tp == NULL || !(tp->tp_flags & Py_TPFLAGS_HEAPTYPE) || PyDict_Check(obj) || kin_is_tensor(obj) || (VIRTUAL(r, vid) != NULL && VIRTUAL(r, vid)->kind != VIRTUAL_OBJECT))
+    bool dict = obj != NULL && PyDict_Check(obj);
+    if (tp == NULL || !(tp->tp_flags & Py_TPFLAGS_HEAPTYPE) || kin_is_tensor(obj) || (dict && tp->tp_iter == PyDict_Type.tp_iter) || (VIRTUAL(r, vid) != NULL && VIRTUAL(r, vid)->kind != VIRTUAL_OBJECT))
         return false;
     PyObject *keys = _PyType_Lookup(tp, REC_STR("keys")), *item = _PyType_Lookup(tp, REC_STR("__getitem__"));
-    return keys != NULL && item != NULL && PyFunction_Check(keys) && PyFunction_Check(item) && rec_can_inline(r, keys) && rec_can_inline(r, item);
+    bool ours = keys != NULL && PyFunction_Check(keys) && rec_can_inline(r, keys);
+    bool computes = item != NULL && PyFunction_Check(item) && rec_can_inline(r, item);
+    return dict ? (ours || rec_leaves_to_dict(r, vid, REC_STR("keys"))) && (computes || rec_leaves_to_dict(r, vid, REC_STR("__getitem__"))) : ours && computes;
 }
 
 static rec_consumer *
@@ -201,15 +230,24 @@ begin(rec *r, const consumer_row *row, kin_vid mapping)
 {
     if (VIRTUAL(r, mapping) == NULL && r->region == NULL)
         rec_root(r, mapping);
-    kin_vid keys = method_of(r, mapping, "keys"), item = method_of(r, mapping, "__getitem__");
-    rec_consumer *c = keys != 0 && item != 0 ? rec_begin_consumer(r, NULL) : NULL;
-    if (c == NULL)
-        return NULL;
-    c->row = row;
-    c->source = mapping;
-    c->callback = item;
-    rec_args call = {.callee = keys, .args = &mapping, .npos = 1};
-    rec_call_or_refuse(r, &call);
+    kin_vid keys = method_of(r, mapping, "keys"), item = method_of(r, mapping, "__getitem__"), *own = NULL;
+    uint32_t n = 0;
+    bool known = keys != 0 || (PyDict_Check(O(r, mapping)) && rec_own_pairs(r, mapping, &own, &n));
+    rec_consumer *c = known && (item != 0 || PyDict_Check(O(r, mapping))) ? rec_begin_consumer(r, NULL) : NULL;
+    if (c != NULL) {
+        c->row = row;
+        c->source = mapping;
+        c->callback = item;
+    }
+    if (c != NULL && keys != 0) {
+        rec_args call = {.callee = keys, .args = &mapping, .npos = 1};
+        rec_call_or_refuse(r, &call);
+    } else if (c != NULL) {
+        for (uint32_t i = 0; i < n / 2; i++)
+            own[i] = own[2 * i];
+        ask_values(r, c, own, n / 2);
+    }
+    free(own);
     return c;
 }
 

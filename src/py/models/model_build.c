@@ -107,7 +107,7 @@ pairs_of_mapping(rec *r, kin_vid vid, kin_vid **pairs, uint32_t *n, uint32_t mor
 {
     rec_virtual *f = VIRTUAL(r, vid);
     kin_vid from = f != NULL && f->kind == VIRTUAL_VIEW && f->pos == 'i' ? f->items[0] : vid, *items = NULL;
-    rec_virtual *map = rec_mapping(r, from);
+    rec_virtual *map = from != vid || VIRTUAL(r, vid) == NULL || VIRTUAL(r, vid)->kind != VIRTUAL_OBJECT ? rec_mapping(r, from) : NULL;
     *n = map ? map->n : 0;
     if (map == NULL && !rec_pairs_of(r, from, &items, n))
         return false;

@@ -35,6 +35,13 @@ bool rec_can_inline(rec *r, PyObject *func);
 bool rec_bind(rec *r, rec_args *a); /* to r->call.locals; the function may become a constant */
 kin_vid rec_build_dict(rec *r, const kin_vid *pairs, uint32_t n); /* a new dict: keys and values alternate */
 
+/* ---- pairs.c ---- */
+bool rec_leaves_to_dict(rec *r, kin_vid dict, PyObject *name); /* is the method that of dict, or of OrderedDict, for an instance of a class derived from it? */
+bool rec_is_copied_quietly(rec *r, kin_vid dict);              /* can C code copy the dict without a call of what the program has written? */
+/* Pairs of a dict whose keys are known (rec_is_pair_key), malloc'ed: its own, and those that C code copies. */
+bool rec_own_pairs(rec *r, kin_vid dict, kin_vid **pairs, uint32_t *n);
+bool rec_pairs_of(rec *r, kin_vid dict, kin_vid **pairs, uint32_t *n);
+
 /* ---- copied.c: containers whose contents nothing is known of ---- */
 bool rec_plays_builtin(PyObject *obj);      /* of a class of the program's that is a list or dict, and leaves to it how items are found and put */
 void rec_need_played(rec *r, kin_vid vid);  /* that it stays so */

@@ -60,6 +60,18 @@ has_let_go(const rec_virtual *f, uint32_t i)
     return i + 1 < f->n || f->pos == 0 || f->gone != 0;
 }
 
+/* What is derived from dict may have methods that compute with its values. */
+static bool
+derived_dict_has_tensor(PyObject *obj)
+{
+    PyObject *key, *value;
+    Py_ssize_t pos = 0;
+    while (PyDict_Check(obj) && !PyDict_CheckExact(obj) && PyDict_Next(obj, &pos, &key, &value))
+        if (kin_is_tensor(value))
+            return true;
+    return false;
+}
+
 bool
 rec_holds_tensor(rec *r, kin_vid vid, int depth)
 {
@@ -90,7 +102,7 @@ rec_holds_tensor(rec *r, kin_vid vid, int depth)
         for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(obj); i++)
             if (kin_is_tensor(PyTuple_GET_ITEM(obj, i)))
                 return true;
-    return false;
+    return derived_dict_has_tensor(obj);
 }
 
 bool

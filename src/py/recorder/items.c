@@ -94,15 +94,15 @@ path_items(rec *r, kin_vid vid, kin_vid **items, uint32_t *n)
     return true;
 }
 
-/* The keys of a dict, or of an OrderedDict of any class, in its order: a fact from now on. NULL: one of them is no constant. */
-static PyObject *
-known_keys(rec *r, kin_vid dict)
+/* The keys of a dict of any class, in its own order: a fact from now on. NULL: one of them is no constant. */
+PyObject *
+rec_known_keys(rec *r, kin_vid dict)
 {
     PyObject *obj = O(r, dict), *key, *value;
     Py_ssize_t size = PyDict_GET_SIZE(obj), pos = 0, n = 0;
     const void *node = NULL;
     bool ordered = PyODict_Check(obj);
-    if (!PyDict_CheckExact(obj) && !ordered)
+    if (!PyDict_Check(obj))
         return NULL;
     PyObject *keys = size <= 2000 ? PyTuple_New(size) : NULL;
     while (keys != NULL && n < size && (ordered ? kin_heap_ordered_next(obj, &node, &key) : PyDict_Next(obj, &pos, &key, &value)) && (kin_is_exact_immutable(key) || kin_is_enum_class(Py_TYPE(key))))
@@ -131,7 +131,7 @@ dict_items(rec *r, kin_vid dict, char which, kin_vid **items, uint32_t *n)
         if (f == NULL || (Py_ssize_t)f->n != 2 * size)
             return false;
     }
-    if (f == NULL && (keys = known_keys(r, dict)) == NULL)
+    if (f == NULL && (keys = rec_known_keys(r, dict)) == NULL)
         return false;
     *items = malloc(((size_t)size + 1) * sizeof **items);
     *n = 0;
@@ -376,40 +376,6 @@ rec_next_item(rec *r, kin_vid it, kin_vid *item)
     *item = f->items[f->pos++];
     rec_step(r, KIN_STEP_NEXT, KIN_STEP_MUTATES, &it, 1);
     return true;
-}
-
-/* Pairs of a dict whose keys are known; false when they are not. */
-bool
-rec_pairs_of(rec *r, kin_vid dict, kin_vid **pairs, uint32_t *n)
-{
-    PyObject *obj = O(r, dict);
-    rec_virtual *f = VIRTUAL(r, dict);
-    *pairs = NULL;
-    *n = 0;
-    if (f != NULL) {
-        if ((f = rec_exact_dict(r, dict)) == NULL)
-            return false;
-        *pairs = malloc((f->n + 1) * sizeof **pairs);
-        if (*pairs == NULL)
-            return false;
-        if (f->n > 0)
-            memcpy(*pairs, f->items, f->n * sizeof **pairs);
-        *n = f->n;
-        return true;
-    }
-    PyObject *keys = PyDict_CheckExact(obj) || PyODict_CheckExact(obj) ? known_keys(r, dict) : NULL;
-    Py_ssize_t size = keys != NULL ? PyTuple_GET_SIZE(keys) : 0;
-    bool known = keys != NULL;
-    for (Py_ssize_t i = 0; known && i < size; i++)
-        known = rec_is_pair_key(PyTuple_GET_ITEM(keys, i));
-    *pairs = known ? malloc((2 * (size_t)size + 1) * sizeof **pairs) : NULL;
-    for (Py_ssize_t i = 0; *pairs != NULL && i < size; i++) {
-        PyObject *key = PyTuple_GET_ITEM(keys, i);
-        (*pairs)[(*n)++] = rec_const(r, key);
-        (*pairs)[(*n)++] = rec_dict_item(r, dict, key, kin_exact_item(obj, key));
-    }
-    Py_XDECREF(keys);
-    return *pairs != NULL;
 }
 
 /* -- iter() ---------------------------------------------------------------------------------------------------------------- */

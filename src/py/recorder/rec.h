@@ -435,7 +435,7 @@ bool rec_function_has_tensor(rec *r, kin_vid func); /* in its closure; true wher
 rec_gen *rec_find_generator(rec *r, kin_vid vid);
 
 /* ---- items.c ---- */
-bool rec_pairs_of(rec *r, kin_vid dict, kin_vid **pairs, uint32_t *n); /* malloc'ed; keys are known (rec_is_pair_key) */
+PyObject *rec_known_keys(rec *r, kin_vid dict); /* of an older dict, of any class, in its order; new reference. NULL: not known */
 kin_vid rec_dict_item(rec *r, kin_vid dict, PyObject *key, PyObject *obj);
 bool rec_counts_as_tuple(PyTypeObject *tp);            /* a class of tuples whose size, and with it the truth, is that of the tuple */
 bool rec_reads_as_tuple(PyTypeObject *tp);             /* ... that leaves reading to tuple's own code */

@@ -255,6 +255,27 @@ refuse_duplicate(PyObject *key, PyObject *callee)
     return -1;
 }
 
+/* As C code merges a dict that has dict's own iteration: without its class's methods. */
+static int
+merge_entries(PyObject *dict, PyObject *from, PyObject *callee)
+{
+    PyObject *key, *value;
+    Py_ssize_t pos = 0;
+    int status = 0;
+    while (status == 0 && PyDict_Next(from, &pos, &key, &value)) {
+        Py_INCREF(key);
+        Py_INCREF(value);
+        status = PyDict_Contains(dict, key);
+        if (status > 0)
+            status = refuse_duplicate(key, callee);
+        else if (status == 0)
+            status = PyDict_SetItem(dict, key, value);
+        Py_DECREF(key);
+        Py_DECREF(value);
+    }
+    return status;
+}
+
 static int
 merge_keys(PyObject *dict, PyObject *mapping, PyObject *keys, PyObject *callee)
 {
@@ -280,6 +301,8 @@ PyObject *
 kin_op_dict_merge(const kin_op_args *o)
 {
     PyObject *mapping = o->arg[1], *callee = o->nargs > 2 && o->arg[2] ? o->arg[2] : Py_None;
+    if (PyDict_Check(mapping) && Py_TYPE(mapping)->tp_iter == PyDict_Type.tp_iter)
+        return none_unless(merge_entries(o->arg[0], mapping, callee));
     PyObject *keys = PyMapping_Check(mapping) || PyObject_HasAttrString(mapping, "keys") ? PyMapping_Keys(mapping) : NULL;
     if (keys == NULL && (!PyErr_Occurred() || PyErr_ExceptionMatches(PyExc_AttributeError))) {
         PyErr_Clear();

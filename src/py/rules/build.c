@@ -243,9 +243,9 @@ op_dict_grow(rec *r, kin_step_kind kind)
         args[2] = rec_peek(r, r->top->arg + 2);
     rec_virtual *f = VIRTUAL(r, dict);
     bool known = f && f->known && rec_pairs_of(r, from, &pairs, &n);
-    bool quiet = known || (PyDict_CheckExact(O(r, v)) && hash_quietly(r, &v, 1, 1));
+    bool quiet = known || (rec_is_copied_quietly(r, v) && hash_quietly(r, &v, 1, 1));
     if (!quiet) {
-        int row = !PyDict_Check(O(r, from)) && rec_any_tensor(r, &v, 1) ? KIN_ROW_BUILTIN_CALL : -1; /* model outputs of transformers are dicts, whose own __getitem__ computes nothing */
+        int row = !rec_is_copied_quietly(r, from) && rec_any_tensor(r, &v, 1) ? KIN_ROW_BUILTIN_CALL : -1;
         if (!rec_consume_display(r, dict, v, row))
             rec_grow_opaquely(r, kind, v, row);
         return;

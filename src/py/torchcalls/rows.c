@@ -224,6 +224,19 @@ is_plain_container(PyObject *obj)
     return obj != NULL && (PyList_CheckExact(obj) || PyTuple_CheckExact(obj) || PyDict_CheckExact(obj));
 }
 
+/* Are there mappings of the program's classes among them, which dict asks for keys() and items? */
+static bool
+any_asked_mapping(rec *r, const kin_vid *args, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        PyObject *obj = args[i] ? O(r, args[i]) : NULL;
+        PyTypeObject *tp = obj != NULL ? Py_TYPE(obj) : NULL;
+        if (tp != NULL && tp->tp_flags & Py_TPFLAGS_HEAPTYPE && tp->tp_iter != PyDict_Type.tp_iter && _PyType_Lookup(tp, REC_STR("keys")) != NULL)
+            return true;
+    }
+    return false;
+}
+
 /* Does the class, one of the program's, make its instances as list or dict does it, in C alone? Such a call moves references. */
 static bool
 only_fills(rec *r, PyTypeObject *tp, const kin_vid *args, uint32_t n)
@@ -235,7 +248,7 @@ only_fills(rec *r, PyTypeObject *tp, const kin_vid *args, uint32_t n)
     for (uint32_t i = 0; list && i < n; i++)
         if (args[i] == 0 || !is_plain_container(O(r, args[i])))
             return false; /* list(tensor) takes the tensor apart */
-    return true;
+    return list || !any_asked_mapping(r, args, n);
 }
 
 /* list.extend(list), list.append(tensor): moves references, whatever they refer to. So does a class that is filled like a list or dict. */
@@ -250,7 +263,7 @@ only_moves(rec *r, PyObject *obj, const char *name, const kin_vid *args, uint32_
     if (!is_c_method(obj) || (PyDescr_TYPE(obj) != &PyList_Type && PyDescr_TYPE(obj) != &PyDict_Type))
         return false;
     if (PyDescr_TYPE(obj) == &PyDict_Type)
-        return rec_in_list(name, of_dict);
+        return rec_in_list(name, of_dict) && !any_asked_mapping(r, args + 1, n > 0 ? n - 1 : 0);
     return rec_in_list(name, of_one) || (rec_in_list(name, of_many) && from != NULL && (PyList_CheckExact(from) || PyTuple_CheckExact(from)));
 }
 
