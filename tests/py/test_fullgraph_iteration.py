@@ -2,6 +2,7 @@
 
 import collections
 import collections.abc
+import itertools
 
 import pytest
 import torch
@@ -175,3 +176,72 @@ def test_what_a_mapping_computes_is_in_the_graph(fn):
     for _ in range(3):
         assert torch.equal(compiled(torch.ones(2)), fn(torch.ones(2)))
     assert graphs == [["add", "mul", "add"]]
+
+
+class Counted:
+    """An iterator as programs write them."""
+
+    def __init__(self, items):
+        self.items, self.i = items, 0
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        if self.i >= len(self.items):
+            raise StopIteration
+        self.i += 1
+        return self.items[self.i - 1] * 2
+
+
+def given_to_iterators(x):
+    def it(n=3):
+        return Counted([x + k for k in range(n)])
+    return (list(map(lambda v: v + 1, it())), list(zip(it(), [1, 2])), list(enumerate(it())), list(filter(lambda v: v.ndim == 1, it())), list(itertools.islice(it(), 2)),
+            list(itertools.chain(it(1), [x], it(2))), list(itertools.pairwise(it())), list(itertools.zip_longest(it(2), it(3))), sum(map(torch.sin, it())),
+            list(itertools.accumulate(it())), tuple(zip(it(), it())), dict(zip("abc", it())))
+
+
+def loops_over_iterators(x):
+    total, first = 0, Counted([x, x + 1, x + 2])
+    for a, b in zip(first, range(2)):
+        total = total + a * b
+    for i, v in enumerate(Counted([x, x])):
+        total = total + i * v
+        if i == 1:
+            break
+    for v in Counted([x]):
+        total = total - v
+    return total, first.i, next(first, 3), [v * 2 for v in Counted([x, x])]
+
+
+def used_in_part(x):
+    it = Counted([x, x + 1, x + 2])
+    pairs = zip(it, "ab")
+    first = next(pairs)
+    return first, list(it), list(pairs), it.i
+
+
+@pytest.mark.parametrize("fn", [given_to_iterators, loops_over_iterators, used_in_part])
+def test_iterators_of_the_program(fn):
+    """Nothing of __next__ runs beside the graph."""
+    compiled = kintsugi.compile(fn, fullgraph=True)
+    for i in range(4):
+        x = torch.ones(3 + (i == 2)) + i
+        assert str(compiled(x)) == str(fn(x))
+    steps = [s for entry in compiled.entries() for s in kintsugi._kintsugi.dump(entry)["steps"]]
+    assert not [s["text"] for s in steps if "opaque" in s.get("flags", [])]
+
+
+def test_an_iterator_that_is_not_followed_is_reported():
+    class Stateful(Counted):
+        def __iter__(self):
+            self.i = 0
+            return self
+
+    def fn(x):
+        return list(zip(Stateful([x, x + 1]), "ab"))
+    compiled = kintsugi.compile(fn)
+    for _ in range(3):
+        assert str(compiled(torch.ones(2))) == str(fn(torch.ones(2)))
+    assert kintsugi.stats(compiled)["breaks"] == 1

@@ -8,6 +8,7 @@
  * Objects that wait for an answer form a stack (rec_consumer.asks). Where the answer takes a frame, that of a generator or of a function, the watcher
  * follows it, and the stack goes on when it has returned.
  */
+#include "core/diag/breaks.h"
 #include "py/replay/iterator_state.h"
 #include "py/iterators/consume.h"
 #include "py/models/models.h"
@@ -578,6 +579,14 @@ answer_itself(rec *r, rec_consumer *c, kin_vid whom)
             stop(c);
         return;
     }
+    if (rec_is_own_iterator(r, whom)) {
+        kin_vid next = rec_python_method(r, whom, REC_STR("__next__"));
+        c->stepping = whom;
+        rec_call_or_refuse(r, &(rec_args){.callee = next, .args = &c->stepping, .npos = 1});
+        c->wants = !r->refused;
+        r->skip_expected = true; /* the __iter__ that chain calls late */
+        return;
+    }
     c->gen = rec_usable_generator(r, whom);
     if (c->gen == NULL)
         rec_refuse(r);
@@ -625,9 +634,9 @@ go_on(rec *r, rec_consumer *c)
         }
         rec_ask *a = &c->asks.at[c->asks.len - 1];
         rec_virtual *f = VIRTUAL(r, a->whom);
-        if (f == NULL || !f->known || f->escaped)
+        if (f == NULL ? !rec_is_own_iterator(r, a->whom) : !f->known || f->escaped)
             rec_refuse(r);
-        else if (f->kind == VIRTUAL_LAZY)
+        else if (f != NULL && f->kind == VIRTUAL_LAZY)
             rows[kind_of(r, a->whom)].go_on(r, c, a);
         else
             answer_itself(r, c, a->whom);
@@ -643,8 +652,9 @@ rec_answer(rec *r, rec_consumer *c, kin_vid item, PyObject *obj)
         rec_set_obj(r, item, obj);
     c->said = item != 0 ? SAID_ITEM : SAID_END;
     c->answer = item;
-    if (c->gen != NULL)
+    if (c->gen != NULL || c->stepping != 0)
         c->asks.len--;
+    c->stepping = 0;
     go_on(r, c);
 }
 
@@ -672,6 +682,8 @@ static bool
 can_be_asked(rec *r, kin_vid vid, int depth)
 {
     const rec_virtual *f = vid ? VIRTUAL(r, vid) : NULL;
+    if (rec_is_own_iterator(r, vid))
+        return true;
     if (f == NULL || !f->known || f->escaped || depth > 8)
         return false;
     if (f->kind != VIRTUAL_LAZY)
@@ -687,6 +699,8 @@ static int
 row_of(rec *r, kin_vid vid)
 {
     const rec_virtual *f = VIRTUAL(r, vid);
+    if (f == NULL || f->kind == VIRTUAL_OBJECT)
+        return rec_any_tensor(r, &vid, 1) ? KIN_ROW_BUILTIN_CALL : -1;
     if (f->kind != VIRTUAL_LAZY)
         return f->kind == VIRTUAL_GENERATOR ? rec_iter_row(r, vid) : -1;
     int row = -1;

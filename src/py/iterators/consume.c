@@ -137,10 +137,16 @@ static bool
 stop_stepping(rec *r, const rec_frame *f, PyObject *exc)
 {
     rec_consumer *c = f->back->consumer;
-    bool stops = (PyObject *)Py_TYPE(exc) == PyExc_StopIteration;
-    if (c->stepping == 0 || f->gen != NULL || (!stops && PyErr_GivenExceptionMatches(exc, PyExc_StopIteration)))
+    bool stops = (PyObject *)Py_TYPE(exc) == PyExc_StopIteration, asked = c->asked != 0;
+    if (c->stepping == 0 || f->gen != NULL || (!stops && PyErr_GivenExceptionMatches(exc, PyExc_StopIteration)) || (asked && !stops))
         return false;
     rec_pop_frame(r);
+    if (asked) {
+        r->pending = 0;
+        rec_answer(r, c, 0, NULL);
+        rec_settle(r);
+        return true;
+    }
     c->ended = true;
     c->wants = false;
     c->raised = !stops;
@@ -381,6 +387,16 @@ rec_consume_for(rec *r, kin_vid it)
         if (asking != NULL)
             rec_ask_first(r, asking);
         return asking != NULL;
+    }
+    if (rec_steps_in_python(r, it)) {
+        int reported = rec_iter_row(r, it);
+        if (VIRTUAL(r, it) == NULL && r->region == NULL)
+            rec_root(r, it);
+        kin_vid next = rec_python_method(r, it, REC_STR("__next__"));
+        rec_consumer *stepping = next != 0 ? rec_begin_stepping(r, NULL, it, next) : NULL;
+        if (stepping != NULL)
+            stepping->opaque_row = reported;
+        return stepping != NULL;
     }
     rec_gen *gen = rec_usable_generator(r, it);
     int row = gen ? rec_iter_row(r, it) : -1;

@@ -139,6 +139,8 @@ void rec_refuse_starred(rec *r, const rec_consumer *c);
 
 /* ---- iterables.c ---- */
 kin_vid rec_python_method(rec *r, kin_vid vid, PyObject *name);
+bool rec_steps_in_python(rec *r, kin_vid vid); /* an object with a __next__ in Python that can be followed; writes nothing */
+bool rec_is_own_iterator(rec *r, kin_vid vid); /* ... whose __iter__ does nothing but give it back */
 
 /* ---- ask.c ---- */
 rec_consumer *rec_begin_asking(rec *r, kin_vid whom); /* NULL: it is not known whom that asks */

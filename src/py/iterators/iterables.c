@@ -2,6 +2,7 @@
  * list(thing), and the unpacking of such an object. What __iter__ does (and __len__, if it is asked for a size) is a
  * region (region.c); the call is then modelled on the resulting iterators.
  */
+#include "py/compat/imports.h"
 #include "py/iterators/consume.h"
 #include "py/models/models.h"
 #include "py/objects/objects.h"
@@ -47,6 +48,42 @@ rec_python_method(rec *r, kin_vid vid, PyObject *name)
     PyTypeObject *tp = rec_need_attrs(r, vid);
     rec_lookup(r, tp, name);
     return rec_found(r, tp, name, func);
+}
+
+/* Does the method do nothing but `return self`? */
+static bool
+gives_itself(PyObject *func)
+{
+    static PyObject *plain;
+    PyObject *like = kin_import_once(&plain, "collections.abc", "Iterator.__iter__");
+    if (func == NULL || like == NULL || !PyFunction_Check(func) || !PyFunction_Check(like))
+        return false;
+    PyCodeObject *code = (PyCodeObject *)((PyFunctionObject *)func)->func_code;
+    PyObject *ours = PyCode_GetCode(code), *theirs = PyCode_GetCode((PyCodeObject *)((PyFunctionObject *)like)->func_code);
+    bool same = ours != NULL && theirs != NULL && PyObject_RichCompareBool(ours, theirs, Py_EQ) == 1 && code->co_argcount == 1 && code->co_nlocals == 1 && code->co_nlocalsplus == 1;
+    Py_XDECREF(ours);
+    Py_XDECREF(theirs);
+    PyErr_Clear();
+    return same;
+}
+
+bool
+rec_steps_in_python(rec *r, kin_vid vid)
+{
+    const rec_virtual *f = vid ? VIRTUAL(r, vid) : NULL;
+    if (vid == 0 || (f != NULL && (f->kind != VIRTUAL_OBJECT || !f->known || f->escaped))) /* other iterators may be gone */
+        return false;
+    PyObject *obj = O(r, vid);
+    if (obj == NULL || !(Py_TYPE(obj)->tp_flags & Py_TPFLAGS_HEAPTYPE) || kin_is_tensor(obj))
+        return false;
+    PyObject *next = _PyType_Lookup(Py_TYPE(obj), REC_STR("__next__"));
+    return next != NULL && PyFunction_Check(next) && rec_can_inline(r, next);
+}
+
+bool
+rec_is_own_iterator(rec *r, kin_vid vid)
+{
+    return rec_steps_in_python(r, vid) && gives_itself(_PyType_Lookup(Py_TYPE(O(r, vid)), REC_STR("__iter__")));
 }
 
 static uint32_t

@@ -2,7 +2,7 @@
 #include "core/diag/breaks.h"
 #include "py/compat/generator.h"
 #include "py/compat/heap.h"
-#include "py/iterators/iterators.h"
+#include "py/iterators/consume.h"
 #include "py/models/models.h"
 #include "py/objects/objects.h"
 
@@ -136,6 +136,8 @@ rec_iter_row(rec *r, kin_vid it)
 {
     rec_virtual *virtual = VIRTUAL(r, it);
     bool generator = virtual ? virtual->kind == VIRTUAL_GENERATOR : PyGen_CheckExact(O(r, it));
+    if (!generator && rec_steps_in_python(r, it))
+        return rec_any_tensor(r, &it, 1) ? KIN_ROW_BUILTIN_CALL : -1;
     return generator && rec_generator_has_tensor(r, it) ? KIN_ROW_GENERATOR : -1;
 }
 
@@ -193,8 +195,8 @@ rec_finish_iter(rec *r, rec_frame *f, bool exhausted, PyObject *const *stack)
         uint32_t s = r->t->vals.at[out].step;
         kin_vid it = r->t->vids.at[r->t->steps.at[s].args];
         bool generator = VIRTUAL(r, it) ? VIRTUAL(r, it)->kind == VIRTUAL_GENERATOR : PyGen_CheckExact(stack[sp - 1]);
-        if (generator && !(r->t->steps.at[s].flags & KIN_STEP_BREAK) && rec_any_tensor(r, &out, 1))
-            rec_break(r, s, KIN_ROW_GENERATOR);
+        if (r->t->steps.at[s].flags & KIN_STEP_OPAQUE && !(r->t->steps.at[s].flags & KIN_STEP_BREAK) && rec_any_tensor(r, &out, 1))
+            rec_break(r, s, generator ? KIN_ROW_GENERATOR : KIN_ROW_BUILTIN_CALL);
     }
     kin_step check = {.kind = KIN_STEP_CHECK, .imm = exhausted ? KIN_CHECK_NULL : KIN_CHECK_NOTNULL, .nargs = 1,
                       .snap = other, .args = r->t->vids.len};

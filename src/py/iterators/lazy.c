@@ -184,6 +184,13 @@ source_of(rec *r, unsigned makes, kin_vid arg)
         return f->known && !f->escaped ? arg : 0;
     if (rec_is_step_tuple(r, arg)) /* its items are asked for when they are wanted */
         return makes & ALWAYS ? arg : 0;
+    if (rec_is_own_iterator(r, arg)) {
+        if (f == NULL && r->region == NULL)
+            rec_root(r, arg);
+        bool same = rec_python_method(r, arg, REC_STR("__iter__")) != 0 && rec_python_method(r, arg, REC_STR("__next__")) != 0;
+        r->skip_expected = true; /* its __iter__ */
+        return same ? arg : 0;
+    }
     kin_vid hidden = rec_hidden_generator(r, arg);
     if (hidden != 0)
         return hidden;
@@ -364,7 +371,7 @@ rec_make_lazy(rec *r, const rec_args *a)
     uint32_t start = r->t->steps.len, n = LAZY_SOURCES, first = (row->makes & FIRST) != 0, last = row->all ? a->npos : first + 1;
     bool asked = row->makes & ALWAYS;
     for (uint32_t i = first; i < last; i++)
-        asked = asked || has_to_be_asked(r, a->args[i]) || rec_has_hidden_generator(r, a->args[i]);
+        asked = asked || has_to_be_asked(r, a->args[i]) || rec_has_hidden_generator(r, a->args[i]) || rec_is_own_iterator(r, a->args[i]);
     lazy_operands others = {0};
     if (!asked || !row->reads(r, a, &others))
         return false;
@@ -374,7 +381,7 @@ rec_make_lazy(rec *r, const rec_args *a)
     memcpy(step + 1, a->args, (a->npos + a->nkw) * sizeof *step);
     for (uint32_t i = first; i < last; i++) {
         kin_vid source = source_of(r, row->makes, a->args[i]);
-        bool asks_again = source != 0 && kind == KIN_ITERATOR_LONGEST && VIRTUAL(r, source)->kind == VIRTUAL_LAZY; /* it would not, in its place */
+        bool asks_again = source != 0 && kind == KIN_ITERATOR_LONGEST && VIRTUAL(r, source) != NULL && VIRTUAL(r, source)->kind == VIRTUAL_LAZY; /* it would not, in its place */
         if (source == 0 || asks_again) {
             rec_truncate(r, start);
             r->skip_expected = false;
@@ -405,7 +412,7 @@ rec_make_tee(rec *r, const rec_args *a)
     PyTypeObject *cls = kin_iterator_class(KIN_ITERATOR_TEE);
     bool known = O(r, a->callee) != NULL && O(r, a->callee) == kin_import_once(&tee, "itertools", "tee") && kin_iterator_can_set(cls);
     if (!known || a->nkw || a->npos < 1 || a->npos > 2 || r->info.at[a->args[0]].type == cls ||
-        (!has_to_be_asked(r, a->args[0]) && !rec_has_hidden_generator(r, a->args[0])))
+        (!has_to_be_asked(r, a->args[0]) && !rec_has_hidden_generator(r, a->args[0]) && !rec_is_own_iterator(r, a->args[0])))
         return false;
     PyObject *number = a->npos == 2 ? O(r, a->args[1]) : NULL;
     long copies = number == NULL ? 2 : PyLong_CheckExact(number) && rec_need_const(r, a->args[1]) ? PyLong_AsLong(number) : -1;
