@@ -170,6 +170,7 @@ on_call(void *arg, struct _PyInterpreterFrame *f)
             return false;
         if (!r->skip_expected && !known && !kin_is_enum_hash(kin_watch_code(f)))
             r->foreign = true;
+        r->ran_below = true;
     }
     r->skip++;
     return false;
@@ -252,6 +253,8 @@ finish_instruction(rec *r, rec_frame *f, uint32_t offset)
         break;
     case AWAIT_RESULT:
         rec_set_obj(r, f->await_vid, stack[f->await_slot]);
+        if (r->ran_below)
+            rec_note_consumed(r, f->await_vid);
         break;
     case AWAIT_CONST:
         f->slots[f->nlocals + f->await_slot] = rec_const(r, stack[f->await_slot]);
@@ -274,6 +277,7 @@ finish_instruction(rec *r, rec_frame *f, uint32_t offset)
     }
     f->await = AWAIT_NONE;
     r->skip_expected = false;
+    r->ran_below = false;
 }
 
 static bool

@@ -1,4 +1,5 @@
 /* What builtin functions and classes do with the items of a generator: one row each. */
+#include "core/diag/breaks.h"
 #include "py/compat/heap.h"
 #include "py/iterators/consume.h"
 #include "py/models/models.h"
@@ -272,6 +273,30 @@ rec_consumer_row(PyObject *callee)
             return row;
     }
     return NULL;
+}
+
+static bool
+leads_to_tensor(PyObject *obj, int depth)
+{
+    if (kin_is_tensor(obj) || depth > 3 || !(PyTuple_Check(obj) || PyList_Check(obj)))
+        return kin_is_tensor(obj);
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(obj); i++)
+        if (leads_to_tensor(PySequence_Fast_ITEMS(obj)[i], depth + 1))
+            return true;
+    return false;
+}
+
+/* list(thing), next(thing), sum(thing) ... as a step, where code of the program gave the items: if tensors have come of it, that is reported. */
+void
+rec_note_consumed(rec *r, kin_vid out)
+{
+    const kin_val *val = &r->t->vals.at[out];
+    const kin_step *s = val->kind == KIN_VAL_STEP && VIRTUAL(r, out) == NULL ? &r->t->steps.at[val->step] : NULL;
+    bool silent = s != NULL && s->kind == KIN_STEP_CALL && s->flags & KIN_STEP_OPAQUE && !(s->flags & (KIN_STEP_BREAK | KIN_STEP_TORCH));
+    PyObject *callee = silent ? O(r, r->t->vids.at[s->args]) : NULL;
+    const consumer_row *row = callee != NULL ? rec_consumer_row(callee) : NULL;
+    if (row != NULL && row->takes != OBJECT_AND_ITEMS && leads_to_tensor(O(r, out), 0))
+        rec_break(r, val->step, KIN_ROW_BUILTIN_CALL);
 }
 
 /* next() of an object whose __next__ is Python. */

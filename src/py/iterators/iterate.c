@@ -195,7 +195,7 @@ rec_finish_iter(rec *r, rec_frame *f, bool exhausted, PyObject *const *stack)
         uint32_t s = r->t->vals.at[out].step;
         kin_vid it = r->t->vids.at[r->t->steps.at[s].args];
         bool generator = VIRTUAL(r, it) ? VIRTUAL(r, it)->kind == VIRTUAL_GENERATOR : PyGen_CheckExact(stack[sp - 1]);
-        if (r->t->steps.at[s].flags & KIN_STEP_OPAQUE && !(r->t->steps.at[s].flags & KIN_STEP_BREAK) && rec_any_tensor(r, &out, 1))
+        if ((generator || r->ran_below) && !(r->t->steps.at[s].flags & KIN_STEP_BREAK) && rec_any_tensor(r, &out, 1))
             rec_break(r, s, generator ? KIN_ROW_GENERATOR : KIN_ROW_BUILTIN_CALL);
     }
     kin_step check = {.kind = KIN_STEP_CHECK, .imm = exhausted ? KIN_CHECK_NULL : KIN_CHECK_NOTNULL, .nargs = 1,

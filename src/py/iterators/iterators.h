@@ -18,6 +18,7 @@ kin_vid rec_plain_instance(rec *r, kin_vid cls, kin_vid *init);
 bool rec_call_constructor(rec *r, const rec_args *a);
 
 /* ---- consume.c ---- */
+void rec_note_consumed(rec *r, kin_vid out);           /* the result of an instruction below which Python code has run unfollowed */
 bool rec_consume_for(rec *r, kin_vid it);             /* a for loop over a generator of ours */
 bool rec_consume_send(rec *r, kin_vid it);            /* SEND to one */
 bool rec_consume_unpack(rec *r, kin_vid vid, int before, int after);  /* unpacking of one, or of an object whose __iter__ makes one */

@@ -217,7 +217,7 @@ model_object_setattr(rec *r, const rec_args *a)
     PyTypeObject *tp = rec_need_attrs(r, a->args[0]);
     PyObject *descr = rec_lookup(r, tp, name);
     if (!takes_plainly(descr))
-        return false;
+        return !kin_is_tensor(O(r, a->args[0])) && rec_store_by_descriptor(r, a->args[0], name, a->args[2], a->ndrop, KIN_RESUME_NONE);
     rec_place place;
     rec_model_store(r, a, a->args[2], rec_attr_place(r, a->args[0], name, descr, &place) ? &place : NULL);
     rec_virtual *f = VIRTUAL(r, a->args[0]);

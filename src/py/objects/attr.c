@@ -100,7 +100,13 @@ set_call(attr_result *out, kin_vid func, kin_vid a0, kin_vid a1, kin_vid a2)
 static kin_vid
 wrapped_function(rec *r, kin_vid descr, PyObject *func)
 {
-    kin_vid member = rec_src(r, descr, KIN_ACCESS_MEMBER, sizeof(PyObject), func);
+    return rec_wrapped_function(r, descr, 0, func);
+}
+
+kin_vid
+rec_wrapped_function(rec *r, kin_vid descr, uint32_t word, PyObject *func)
+{
+    kin_vid member = rec_src(r, descr, KIN_ACCESS_MEMBER, (uint32_t)(sizeof(PyObject) + word * sizeof(PyObject *)), func);
     if (PyFunction_Check(func) && rec_is_unstable(r, member)) {
         rec_need_type(r, member);
         return member;

@@ -1,4 +1,5 @@
 /* Attribute stores and deletions: where a plain store puts the value, and which code may run below any other store. */
+#include "core/diag/breaks.h"
 #include "py/compat/heap.h"
 #include "py/objects/objects.h"
 #include "py/torchcalls/torchcalls.h"
@@ -88,6 +89,34 @@ store_by_hook(rec *r, kin_vid obj, PyObject *name, kin_vid value, PyObject *hook
     return rec_can_inline(r, hook) && rec_inline(r, &(rec_args){.callee = rec_found(r, tp, method, hook), .args = args, .npos = value ? 3 : 2, .ndrop = ndrop}, NULL, 0, resume, 0);
 }
 
+/* ... where the class has a property of that name, or an object whose class has a __set__ in Python. */
+bool
+rec_store_by_descriptor(rec *r, kin_vid obj, PyObject *name, kin_vid value, int ndrop, kin_resume resume)
+{
+    PyTypeObject *tp = Py_TYPE(O(r, obj));
+    PyObject *descr = _PyType_Lookup(tp, name);
+    PyTypeObject *dt = descr != NULL ? Py_TYPE(descr) : NULL;
+    kin_vid args[3] = {0}, callee;
+    uint32_t n = 0;
+    if (dt == &PyProperty_Type) {
+        PyObject *const *parts = ((struct { PyObject_HEAD PyObject *parts[3]; } *)descr)->parts, *func = parts[value ? 1 : 2];
+        if (func == NULL || !PyFunction_Check(func) || !rec_can_inline(r, func))
+            return false;
+        callee = rec_wrapped_function(r, rec_found(r, tp, name, descr), value ? 1 : 2, func);
+    } else {
+        PyObject *set = dt != NULL && dt->tp_flags & Py_TPFLAGS_HEAPTYPE ? _PyType_Lookup(dt, value ? REC_STR("__set__") : REC_STR("__delete__")) : NULL;
+        if (set == NULL || !PyFunction_Check(set) || !rec_can_inline(r, set))
+            return false;
+        args[n++] = rec_src_key(r, rec_const(r, (PyObject *)tp), KIN_ACCESS_TYPEATTR, name, descr);
+        rec_need_type(r, args[0]);
+        callee = rec_const(r, set);
+    }
+    args[n++] = obj;
+    if (value)
+        args[n++] = value;
+    return rec_inline(r, &(rec_args){.callee = callee, .args = args, .npos = n, .ndrop = ndrop}, NULL, 0, resume, 0);
+}
+
 /* t.grad = g, t.data = d: PyTorch's own fields of a tensor, in which no container of Python's lies. */
 static bool
 is_tensor_field(rec *r, kin_vid obj, PyTypeObject *tp, PyObject *name)
@@ -100,6 +129,16 @@ is_tensor_field(rec *r, kin_vid obj, PyTypeObject *tp, PyObject *name)
     return known && kin_is_plain_tensor(O(r, obj)) && descr != NULL && Py_TYPE(descr) == &PyGetSetDescr_Type;
 }
 
+/* Does the store, which is not followed, run a function of the program? */
+static bool
+runs_python(PyTypeObject *tp, PyObject *name, bool delete, PyObject *hook)
+{
+    PyObject *descr = _PyType_Lookup(tp, name);
+    PyTypeObject *dt = descr != NULL ? Py_TYPE(descr) : NULL;
+    bool sets = dt == &PyProperty_Type && ((struct { PyObject_HEAD PyObject *parts[3]; } *)descr)->parts[delete ? 2 : 1] != NULL; /* else it raises */
+    return hook != NULL || sets || (dt != NULL && dt->tp_descr_set != NULL && dt->tp_flags & Py_TPFLAGS_HEAPTYPE);
+}
+
 static void
 store_attr(rec *r, kin_vid obj, PyObject *name, kin_vid value, int ndrop, kin_resume resume)
 {
@@ -108,6 +147,8 @@ store_attr(rec *r, kin_vid obj, PyObject *name, kin_vid value, int ndrop, kin_re
     PyTypeObject *tp = rec_need_attrs(r, obj);
     bool plain = is_plain_store(r, tp, name, delete, &hook);
     if (!plain && hook != NULL && store_by_hook(r, obj, name, value, hook, ndrop, resume))
+        return;
+    if (!plain && hook == NULL && !kin_is_tensor(O(r, obj)) && tp->tp_setattro == PyObject_GenericSetAttr && rec_store_by_descriptor(r, obj, name, value, ndrop, resume))
         return;
     rec_virtual *f = VIRTUAL(r, obj);
     if (f != NULL && f->kind == VIRTUAL_FUNCTION)
@@ -127,6 +168,8 @@ store_attr(rec *r, kin_vid obj, PyObject *name, kin_vid value, int ndrop, kin_re
     if (virtual && delete)
         forget_on_virtual(r, f, name);
     if (flags & KIN_STEP_OPAQUE) {
+        if (rec_any_tensor(r, args, delete ? 1 : 2) && runs_python(tp, name, delete, hook))
+            rec_break(r, s, KIN_ROW_OPAQUE_PYTHON);
         rec_forget_contents(r);
         r->skip_expected = true;
     } else if (followed) {

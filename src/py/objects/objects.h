@@ -9,6 +9,7 @@ kin_vid rec_fallback(rec *r, kin_vid base, PyObject *name); /* `extra` of KIN_RE
 void rec_attr_find(rec *r, kin_vid base, PyObject *name, attr_result *out);
 void rec_attr_generic(rec *r, kin_vid base, PyObject *name, attr_result *out);
 kin_vid rec_instance_item(rec *r, kin_vid base, PyObject *name); /* SRC of an instance attribute; 0 = absent (made a fact) */
+kin_vid rec_wrapped_function(rec *r, kin_vid descr, uint32_t word, PyObject *func); /* that a descriptor keeps in that word behind its head: 0, or 1 and 2 for a property's setter and deleter */
 void rec_op_load_attr(rec *r, PyObject *name, bool method);
 kin_vid rec_attribute(rec *r, kin_vid obj, PyObject *name);                            /* one that is read; 0: not known */
 
@@ -18,6 +19,7 @@ bool rec_has_instance_dict(PyTypeObject *tp);
 /* ---- attr_store.c ---- */
 void rec_op_store_attr(rec *r, PyObject *name, bool delete);
 bool rec_attr_place(rec *r, kin_vid obj, PyObject *name, PyObject *descr, rec_place *p); /* where a plain store puts it */
+bool rec_store_by_descriptor(rec *r, kin_vid obj, PyObject *name, kin_vid value, int ndrop, kin_resume resume);
 void rec_set_attribute(rec *r, kin_vid obj, PyObject *name, kin_vid value, int ndrop); /* setattr(); value 0: delattr() */
 
 /* ---- call.c ---- */

@@ -72,39 +72,6 @@ derived_dict_has_tensor(PyObject *obj)
     return false;
 }
 
-typedef struct {
-    int depth, *left; /* how many more objects are looked at */
-    bool found;
-} search;
-
-/* Tensors behind an iterator that the recording knows nothing of: in what it goes through, and in the program's objects among that. */
-static int
-visit_reached(PyObject *obj, void *arg)
-{
-    search *s = arg, deeper = {.depth = s->depth + 1, .left = s->left};
-    if (kin_is_tensor(obj)) {
-        s->found = true;
-        return 1;
-    }
-    PyTypeObject *tp = Py_TYPE(obj);
-    bool leads_on = PyIter_Check(obj) || PyTuple_CheckExact(obj) || PyList_CheckExact(obj) || PyDict_Check(obj) || (tp->tp_flags & Py_TPFLAGS_HEAPTYPE && !PyType_Check(obj));
-    if (s->depth >= 7 || !leads_on || tp->tp_traverse == NULL || --*s->left < 0)
-        return 0;
-    (void)tp->tp_traverse(obj, visit_reached, &deeper);
-    s->found = deeper.found;
-    return s->found;
-}
-
-static bool
-iterator_reaches_tensor(PyObject *obj)
-{
-    int left = 500;
-    search s = {.left = &left};
-    if (PyIter_Check(obj) && !PyGen_CheckExact(obj))
-        (void)visit_reached(obj, &s);
-    return s.found;
-}
-
 bool
 rec_holds_tensor(rec *r, kin_vid vid, int depth)
 {
@@ -135,7 +102,7 @@ rec_holds_tensor(rec *r, kin_vid vid, int depth)
         for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(obj); i++)
             if (kin_is_tensor(PyTuple_GET_ITEM(obj, i)))
                 return true;
-    return derived_dict_has_tensor(obj) || iterator_reaches_tensor(obj);
+    return derived_dict_has_tensor(obj);
 }
 
 bool
