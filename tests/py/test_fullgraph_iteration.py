@@ -245,3 +245,75 @@ def test_an_iterator_that_is_not_followed_is_reported():
     for _ in range(3):
         assert str(compiled(torch.ones(2))) == str(fn(torch.ones(2)))
     assert kintsugi.stats(compiled)["breaks"] == 1
+
+
+class Indexed:
+    """Has nothing but __getitem__: iter() asks it for 0, 1, 2 ... until it raises IndexError."""
+
+    def __init__(self, items):
+        self.items, self.asked = items, 0
+
+    def __getitem__(self, i):
+        self.asked += 1
+        return self.items[i] * 2
+
+
+class End(IndexError):
+    pass
+
+
+class Limited(Indexed):
+    def __getitem__(self, i):
+        if i == 2:
+            raise End("over")
+        return Indexed.__getitem__(self, i)
+
+
+class Stopping(Indexed):
+    def __getitem__(self, i):
+        if i == 1:
+            raise StopIteration
+        return super().__getitem__(i)
+
+
+def indexed(x):
+    def seq():
+        return Indexed([x, x + 1])
+    a, b = seq()
+    total, *rest = seq()
+    for v in seq():
+        total = total + v
+    return (a * b, total, rest, list(seq()), tuple(seq()), [*seq()], sum(seq()), [v + 1 for v in seq()], list(zip(seq(), seq())), list(map(lambda v: v + 1, seq())),
+            list(enumerate(seq())), next(iter(seq())), (lambda *items: items)(*seq()), any(v.ndim for v in seq()), list(Limited([x, x, x])), list(Stopping([x, x])),
+            list(itertools.chain(seq(), [x], seq())))
+
+
+def indexed_in_part(x):
+    s = Indexed([x, x + 1, x + 2, x + 3])
+    for i, v in enumerate(s):
+        if i == 2:
+            break
+    pairs = zip(s, "ab")
+    it = iter(s)
+    return v, next(pairs), s.asked, list(pairs), s.asked, next(it), list(it), next(it, None)
+
+
+@pytest.mark.parametrize("fn", [indexed, indexed_in_part])
+def test_objects_with_getitem_alone(fn):
+    compiled = kintsugi.compile(fn, fullgraph=True)
+    for i in range(4):
+        x = torch.ones(3 + (i == 2)) + i
+        assert str(compiled(x)) == str(fn(x))
+    steps = [s for entry in compiled.entries() for s in kintsugi._kintsugi.dump(entry)["steps"]]
+    assert not [s["text"] for s in steps if "opaque" in s.get("flags", [])]
+
+
+def test_an_index_iterator_that_is_returned():
+    def fn(x):
+        it, pairs = iter(Indexed([x, x + 1, x + 2])), enumerate(Indexed([x, x]))
+        return next(it), next(pairs), it, pairs
+    compiled = kintsugi.compile(fn)
+    for i in range(4):
+        first, pair, it, pairs = compiled(torch.ones(2) * i)
+        expected = fn(torch.ones(2) * i)
+        assert str((first, pair, list(it), list(pairs))) == str((*expected[:2], list(expected[2]), list(expected[3])))

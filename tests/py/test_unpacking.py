@@ -142,13 +142,14 @@ def test_goes_on_behind_it(kind):
     assert outcome == "recorded" or kind == "countdown"
 
 
-def test_python_code_below_is_a_break():
+def test_python_code_below_is_followed_or_a_break():
     def fn(x, rows):
         a, b = rows
         return a * b + x
 
     x = torch.randn(2, 3)
-    found = kintsugi.explain(fn)(x, Rows(x))
+    assert kintsugi.explain(fn)(x, Rows(x)).break_reasons == []
+    found = kintsugi.explain(fn)(x, MAKERS["sequence"](2))  # changes an older list more than once
     assert [r.lineno for r in map(lambda b: b.user_stack[-1], found.break_reasons)] == [fn.__code__.co_firstlineno + 1]
 
 

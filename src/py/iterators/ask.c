@@ -542,6 +542,35 @@ go_on_islice(rec *r, rec_consumer *c, rec_ask *a)
         ask(r, c, f->items[LAZY_SOURCES]);
 }
 
+/* iter() of an object that has nothing but a __getitem__ in Python, which is called with 0, 1, 2 ... until it raises IndexError. */
+static void
+go_on_sequence(rec *r, rec_consumer *c, rec_ask *a)
+{
+    rec_virtual *f = VIRTUAL(r, a->whom);
+    if (f->gone != 0) {
+        stop(c);
+    } else if (c->said == SAID_END) {
+        f->gone = 1;
+        keep_state(r, a->whom, rec_const(r, Py_None));
+        stop(c);
+    } else if (a->called) {
+        keep_number(r, a->whom, ++f->pos);
+        give(c, take(c));
+    } else {
+        kin_vid source = f->items[LAZY_SOURCES], item = rec_is_indexed(r, source) ? rec_python_method(r, source, REC_STR("__getitem__")) : 0;
+        PyObject *number = PyLong_FromUnsignedLong(f->pos);
+        const kin_vid args[2] = {source, rec_const(r, number)};
+        Py_XDECREF(number);
+        a->called = true;
+        c->stepping = source;
+        if (item == 0)
+            rec_refuse(r);
+        else
+            rec_call_or_refuse(r, &(rec_args){.callee = item, .args = args, .npos = 2});
+        c->wants = !r->refused;
+    }
+}
+
 typedef struct {
     /* It is asked itself, if nothing was said; else what it has asked last has answered. */
     void (*go_on)(rec *r, rec_consumer *c, rec_ask *a);
@@ -652,7 +681,7 @@ rec_answer(rec *r, rec_consumer *c, kin_vid item, PyObject *obj)
         rec_set_obj(r, item, obj);
     c->said = item != 0 ? SAID_ITEM : SAID_END;
     c->answer = item;
-    if (c->gen != NULL || c->stepping != 0)
+    if (c->gen != NULL || (c->stepping != 0 && c->stepping == c->asks.at[c->asks.len - 1].whom))
         c->asks.len--;
     c->stepping = 0;
     go_on(r, c);
@@ -688,6 +717,8 @@ can_be_asked(rec *r, kin_vid vid, int depth)
         return false;
     if (f->kind != VIRTUAL_LAZY)
         return f->kind == VIRTUAL_ITER || rec_usable_generator(r, vid) != NULL;
+    if (kind_of(r, vid) == KIN_ITERATOR_SEQUENCE)
+        return f->gone != 0 || rec_is_indexed(r, f->items[LAZY_SOURCES]);
     for (uint32_t i = LAZY_SOURCES + f->gone; i < end_of_sources(r, vid); i++)
         if (!can_be_asked(r, f->items[i], depth + 1))
             return false;

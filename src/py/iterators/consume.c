@@ -137,7 +137,8 @@ static bool
 stop_stepping(rec *r, const rec_frame *f, PyObject *exc)
 {
     rec_consumer *c = f->back->consumer;
-    bool stops = (PyObject *)Py_TYPE(exc) == PyExc_StopIteration, asked = c->asked != 0;
+    bool asked = c->asked != 0, indexed = asked && c->asks.at[c->asks.len - 1].whom != c->stepping;
+    bool stops = (PyObject *)Py_TYPE(exc) == PyExc_StopIteration || (indexed && PyErr_GivenExceptionMatches(exc, PyExc_IndexError));
     if (c->stepping == 0 || f->gen != NULL || (!stops && PyErr_GivenExceptionMatches(exc, PyExc_StopIteration)) || (asked && !stops))
         return false;
     rec_pop_frame(r);

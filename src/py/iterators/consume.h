@@ -101,8 +101,13 @@ bool rec_call_back(rec *r, kin_vid callback, const kin_vid *inputs, uint32_t n);
 rec_consumer *rec_begin_callbacks(rec *r, const consumer_row *row, kin_vid callback, kin_vid *inputs, uint32_t n, uint32_t width);
 bool rec_known_elements(rec *r, kin_vid vid, kin_vid **items, uint32_t *n); /* of an iterable that C code uses up */
 
+/* ---- iterate.c ---- */
+void rec_unpack_opaquely(rec *r, kin_vid vid, int before, int after, int row); /* the instruction as a step that ends the graph */
+
 /* ---- lazy.c ---- */
 bool rec_make_lazy(rec *r, const rec_args *a);
+bool rec_is_indexed(rec *r, kin_vid vid); /* an object that iter() finds nothing in but a __getitem__ in Python; writes nothing */
+kin_vid rec_index_iterator(rec *r, kin_vid vid); /* iter() of it */
 bool rec_make_tee(rec *r, const rec_args *a);
 enum { TEE_ALL = LAZY_SOURCES + 1, TEE_GIVEN }; /* items of a tee object: the tuple of all that were made with it, and a value that holds what their source has given */
 bool rec_consume_lazy(rec *r, const rec_args *a);

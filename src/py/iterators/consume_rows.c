@@ -321,10 +321,22 @@ step_once(rec *r, const rec_args *a, const consumer_row *row)
     return true;
 }
 
+/* iter() of an object that has nothing but a __getitem__. */
+static bool
+index_by_call(rec *r, const rec_args *a)
+{
+    if (a->npos != 1 || a->nkw != 0 || O(r, a->callee) != PyDict_GetItemString(PyEval_GetBuiltins(), "iter") || !rec_is_indexed(r, a->args[0]))
+        return false;
+    kin_vid out = rec_index_iterator(r, a->args[0]);
+    rec_drop(r, a->ndrop);
+    rec_await_result(r, out, r->t->vals.at[out].step);
+    return true;
+}
+
 bool
 rec_consume_call(rec *r, const rec_args *a)
 {
-    if (rec_make_lazy(r, a) || rec_make_tee(r, a) || rec_consume_drained(r, a) || rec_consume_callbacks(r, a) || rec_consume_iterables(r, a) ||
+    if (index_by_call(r, a) || rec_make_lazy(r, a) || rec_make_tee(r, a) || rec_consume_drained(r, a) || rec_consume_callbacks(r, a) || rec_consume_iterables(r, a) ||
         rec_consume_mapping(r, a))
         return true;
     const consumer_row *row = a->nkw == 0 && a->npos <= 2 ? rec_consumer_row(O(r, a->callee)) : NULL;

@@ -29,6 +29,12 @@ rec_op_get_iter(rec *r)
     }
     if (is_for_generator(r) && rec_iter_of_pinned(r, vid, 1))
         return;
+    if (rec_is_indexed(r, vid)) {
+        kin_vid out = rec_index_iterator(r, vid);
+        rec_drop(r, 1);
+        rec_await_result(r, out, r->t->vals.at[out].step);
+        return;
+    }
     PyObject *obj = O(r, vid);
     PyTypeObject *tp = rec_need_attrs(r, vid);
     PyObject *func = tp->tp_flags & Py_TPFLAGS_HEAPTYPE ? rec_lookup(r, tp, REC_STR("__iter__")) : NULL;
@@ -327,10 +333,18 @@ unpack_step(rec *r, kin_vid vid, int before, int after)
 {
     if (O(r, vid) == NULL || r->region != NULL)
         return false;
+    int row = PyGen_CheckExact(O(r, vid)) ? rec_iter_row(r, vid) : -1;
+    rec_unpack_opaquely(r, vid, before, after, row >= 0 ? row : KIN_ROW_OPAQUE_CALLABLE);
+    return true;
+}
+
+void
+rec_unpack_opaquely(rec *r, kin_vid vid, int before, int after, int row)
+{
     kin_vid args[3] = {vid, rec_known_size(r, before), rec_known_size(r, after)}, items[256];
-    int row = PyGen_CheckExact(O(r, vid)) ? rec_iter_row(r, vid) : -1, n = before + (after < 0 ? 0 : 1 + after);
+    int n = before + (after < 0 ? 0 : 1 + after);
     kin_vid all = rec_step_out(r, KIN_STEP_UNPACK, KIN_STEP_OPAQUE | KIN_STEP_EFFECT, args, 3);
-    rec_break(r, r->t->vals.at[all].step, row >= 0 ? row : KIN_ROW_OPAQUE_CALLABLE);
+    rec_break(r, r->t->vals.at[all].step, row);
     for (int i = 0; i < n; i++) /* before the epoch ends: nothing may leave in the middle of the instruction */
         items[i] = rec_item_of_copy(r, all, PyLong_FromLong(i));
     rec_forget_contents(r);
@@ -338,7 +352,6 @@ unpack_step(rec *r, kin_vid vid, int before, int after)
     rec_drop(r, 1);
     for (int i = n; i-- > 0;)
         rec_push(r, items[i]);
-    return true;
 }
 
 static void

@@ -1,6 +1,7 @@
 /* map, filter, zip, islice ... objects over what the recording knows: how they are made, and those with a function over known items that a consumer
  * exhausts at once (consume.c). An object that is also held elsewhere is then consumed as a whole (USE_UP). All others are asked item by item (ask.c).
  */
+#include "core/diag/breaks.h"
 #include "py/compat/frame.h"
 #include "py/compat/heap.h"
 #include "py/compat/imports.h"
@@ -172,6 +173,48 @@ hidden_iterator(rec *r, kin_vid arg)
     return it;
 }
 
+bool
+rec_is_indexed(rec *r, kin_vid vid)
+{
+    const rec_virtual *f = vid ? VIRTUAL(r, vid) : NULL;
+    if (vid == 0 || (f != NULL && (f->kind != VIRTUAL_OBJECT || !f->known || f->escaped)))
+        return false;
+    PyObject *obj = O(r, vid);
+    PyTypeObject *tp = obj != NULL ? Py_TYPE(obj) : NULL;
+    if (tp == NULL || !(tp->tp_flags & Py_TPFLAGS_HEAPTYPE) || tp->tp_iter != NULL || !PySequence_Check(obj) || !kin_iterator_can_set(&PySeqIter_Type))
+        return false;
+    PyObject *item = _PyType_Lookup(tp, REC_STR("__getitem__"));
+    return item != NULL && PyFunction_Check(item) && rec_can_inline(r, item) && _PyType_Lookup(tp, REC_STR("__iter__")) == NULL;
+}
+
+kin_vid
+rec_index_iterator(rec *r, kin_vid vid)
+{
+    if (VIRTUAL(r, vid) == NULL && r->region == NULL)
+        rec_root(r, vid);
+    PyTypeObject *tp = rec_need_attrs(r, vid);
+    rec_lookup(r, tp, REC_STR("__iter__"));
+    kin_vid out = rec_step_out(r, KIN_STEP_ITER, KIN_STEP_PURE, &vid, 1);
+    const kin_vid items[] = {[LAZY_CLASS] = rec_const(r, (PyObject *)&PySeqIter_Type), [LAZY_CALLBACK] = 0, [LAZY_SOURCES] = vid};
+    rec_virtual *f = rec_make_virtual(r, out, VIRTUAL_LAZY, items, sizeof items / sizeof *items, true);
+    if (f != NULL)
+        f->made_of = f->n;
+    r->info.at[out].type = &PySeqIter_Type;
+    return out;
+}
+
+/* ... for C code that asks for the length first, if it is `sized`. 0: it is no such object. */
+static kin_vid
+hidden_index_iterator(rec *r, kin_vid vid, bool sized)
+{
+    if (!rec_is_indexed(r, vid))
+        return 0;
+    PyTypeObject *tp = rec_need_attrs(r, vid);
+    if (sized && (rec_lookup(r, tp, REC_STR("__len__")) != NULL || rec_lookup(r, tp, REC_STR("__length_hint__")) != NULL))
+        return 0;
+    return rec_index_iterator(r, vid);
+}
+
 /* What goes into the new object for an operand that it iterates over. 0: not known. */
 static kin_vid
 source_of(rec *r, unsigned makes, kin_vid arg)
@@ -191,6 +234,8 @@ source_of(rec *r, unsigned makes, kin_vid arg)
         r->skip_expected = true; /* its __iter__ */
         return same ? arg : 0;
     }
+    if (rec_is_indexed(r, arg))
+        return rec_index_iterator(r, arg);
     kin_vid hidden = rec_hidden_generator(r, arg);
     if (hidden != 0)
         return hidden;
@@ -371,7 +416,7 @@ rec_make_lazy(rec *r, const rec_args *a)
     uint32_t start = r->t->steps.len, n = LAZY_SOURCES, first = (row->makes & FIRST) != 0, last = row->all ? a->npos : first + 1;
     bool asked = row->makes & ALWAYS;
     for (uint32_t i = first; i < last; i++)
-        asked = asked || has_to_be_asked(r, a->args[i]) || rec_has_hidden_generator(r, a->args[i]) || rec_is_own_iterator(r, a->args[i]);
+        asked = asked || has_to_be_asked(r, a->args[i]) || rec_has_hidden_generator(r, a->args[i]) || rec_is_own_iterator(r, a->args[i]) || rec_is_indexed(r, a->args[i]);
     lazy_operands others = {0};
     if (!asked || !row->reads(r, a, &others))
         return false;
@@ -641,6 +686,9 @@ rec_consume_asked(rec *r, const rec_args *a)
 {
     const consumer_row *row = a->npos && a->npos <= 2 && a->nkw == 0 ? rec_consumer_row(O(r, a->callee)) : NULL;
     int at = row != NULL ? rec_consumed_operand(row, a->npos) : -1;
+    kin_vid indexed = at >= 0 && row->rule != TAKE_ONE && row->written == NULL && a->npos == 1 ? hidden_index_iterator(r, a->args[at], row->sized) : 0;
+    if (indexed != 0)
+        return consume_asked(r, row, a, indexed);
     if (at < 0 || !has_to_be_asked(r, a->args[at]) || VIRTUAL(r, a->args[at])->kind == VIRTUAL_GENERATOR ||
         (row->rule == TAKE_ONE && VIRTUAL(r, a->args[at])->kind == VIRTUAL_ITER))
         return false;
@@ -689,16 +737,28 @@ unpack_applied(rec *r, kin_vid lazy, int before, int after)
     return ok;
 }
 
+static void
+unpack_indexed_opaquely(rec *r, const rec_consumer *c)
+{
+    if (c->before < 0)
+        rec_refuse_unpacking(r, c);
+    else
+        rec_unpack_opaquely(r, rec_peek(r, 0), c->before, c->after, KIN_ROW_OPAQUE_CALLABLE);
+}
+
+static const consumer_row unpack_indexed_row = {"", TAKE_ALL, rec_finish_unpack, NULL, NULL, unpack_indexed_opaquely};
 static const consumer_row unpack_asked_row = {"", TAKE_ALL, rec_finish_unpack, NULL, NULL, rec_refuse_unpacking};
 
 static bool
 unpack_asked(rec *r, kin_vid lazy, int before, int after)
 {
+    kin_vid indexed = hidden_index_iterator(r, lazy, before < 0);
+    lazy = indexed != 0 ? indexed : lazy;
     bool asked = lazy != 0 && VIRTUAL(r, lazy) != NULL && VIRTUAL(r, lazy)->kind == VIRTUAL_LAZY;
     rec_consumer *c = asked ? rec_begin_asking(r, lazy) : NULL;
     if (c == NULL)
         return false;
-    c->row = &unpack_asked_row;
+    c->row = indexed != 0 ? &unpack_indexed_row : &unpack_asked_row;
     c->source = lazy;
     rec_aim(r, c, before, after);
     rec_ask_first(r, c);

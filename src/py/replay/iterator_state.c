@@ -55,6 +55,12 @@ typedef struct {
     const void *group; /* the group that may go on; it may be gone */
 } groupby_head;
 
+typedef struct {
+    PyObject_HEAD
+    Py_ssize_t index;
+    PyObject *sequence;
+} sequence_head;
+
 /* -- is an object, made as the row says, one of ours? `it`: its source, over (3, 4, 5); `func`: its function -------------------------------- */
 
 static bool
@@ -102,6 +108,13 @@ static bool
 looks_like_tee(PyObject *obj, PyObject *it, PyObject *func)
 {
     return ((tee_head *)obj)->data->it == it;
+}
+
+static bool
+looks_like_sequence(PyObject *obj, PyObject *it, PyObject *func)
+{
+    const sequence_head *head = (sequence_head *)obj;
+    return head->index == 0 && head->sequence != NULL && PyTuple_CheckExact(head->sequence);
 }
 
 static bool
@@ -173,6 +186,16 @@ set_chain(PyObject *obj, PyObject *state)
     PyObject *done = head->source != NULL ? PyObject_CallMethod(head->source, "__setstate__", "O", state) : NULL;
     Py_CLEAR(head->active);
     Py_XDECREF(done);
+}
+
+static void
+set_sequence(PyObject *obj, PyObject *state)
+{
+    sequence_head *head = (sequence_head *)obj;
+    if (state == Py_None)
+        Py_CLEAR(head->sequence);
+    else
+        head->index = PyLong_AsSsize_t(state);
 }
 
 /* The next item of a tee object, whose source is `from` as long as this takes. */
@@ -251,6 +274,8 @@ PyTypeObject *
 kin_iterator_class(kin_iterator_kind kind)
 {
     static PyObject *classes[KIN_ITERATOR__COUNT];
+    if (kind == KIN_ITERATOR_SEQUENCE)
+        return &PySeqIter_Type; /* no module has it */
     return (PyTypeObject *)kin_import_once(&classes[kind], rows[kind].module, rows[kind].name);
 }
 
@@ -272,6 +297,11 @@ make_example(const char *operands, PyObject *cls, PyObject *it, PyObject *func)
         return PyObject_CallFunction(cls, "Onnn", it, (Py_ssize_t)0, (Py_ssize_t)5, (Py_ssize_t)2);
     if (strcmp(operands, "O") == 0)
         return PyObject_CallFunctionObjArgs(cls, it, NULL);
+    if (strcmp(operands, "S") == 0) {
+        PyObject *items = PyTuple_New(1), *made = items != NULL ? PySeqIter_New(items) : NULL;
+        Py_XDECREF(items);
+        return made;
+    }
     bool first = operands[0] == 'F';
     return PyObject_CallFunctionObjArgs(cls, first ? func : it, first ? it : func, NULL);
 }

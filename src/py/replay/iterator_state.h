@@ -20,7 +20,8 @@ bool kin_iterator_can_set(const PyTypeObject *tp);
  * or None, when it has ended. chain: the number of sources that it is done with; chain.from_iterable:
  * the iterator that it asks, or None. pairwise: the tuple of the last item, or None. takewhile, dropwhile: whether it has ended, has begun, as 1 or 0.
  * accumulate: the last item. A tee object: None, one item further, which is there already; a tuple of tee objects: a tuple of the item that their
- * source has given. groupby: the tuple of the last group's key, that group or None, and, if it was asked ahead, the next key and item.
+ * source has given. groupby: the tuple of the last group's key, that group or None, and, if it was asked ahead, the next key and item. An object that
+ * asks __getitem__: the next index, or None.
  * False: an exception is set. */
 bool kin_iterator_set(PyObject *iterator, PyObject *state);
 
