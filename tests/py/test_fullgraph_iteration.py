@@ -2,6 +2,7 @@
 
 import collections
 import collections.abc
+import functools
 import itertools
 
 import pytest
@@ -317,3 +318,33 @@ def test_an_index_iterator_that_is_returned():
         first, pair, it, pairs = compiled(torch.ones(2) * i)
         expected = fn(torch.ones(2) * i)
         assert str((first, pair, list(it), list(pairs))) == str((*expected[:2], list(expected[2]), list(expected[3])))
+
+
+class Generated(Indexed):
+    def __iter__(self):
+        for v in self.items:
+            yield v * 2
+
+
+def drained(x):
+    kinds = (Row, Generated, Counted, Indexed)
+    queue = collections.deque([x])
+    for kind in kinds:
+        queue.extend(kind([x, x + 1]))
+    return ([functools.reduce(lambda a, b: a * b, kind([x, x + 1])) for kind in kinds], [functools.reduce(torch.add, kind([x, x]), x) for kind in kinds],
+            [collections.deque(kind([x, x + 1, x]), maxlen=2) for kind in kinds], queue, [list(itertools.combinations(kind([x, x + 1]), 2)) for kind in kinds[:2]],
+            [dict.fromkeys(kind([1, 2]), x) for kind in kinds], [collections.Counter(kind([1, 2, 1])) for kind in kinds])
+
+
+def derived_dicts(x):
+    table, chain = Table({"a": x, "b": x + 1}), collections.ChainMap({"b": x}, {"a": x + 1})
+    return collections.defaultdict(list, chain), collections.defaultdict(list, table), collections.defaultdict(list, collections.UserDict({"a": x}))["z"]
+
+
+@pytest.mark.parametrize("fn", [drained, derived_dicts])
+def test_c_functions_that_take_all_items_first(fn):
+    compiled = kintsugi.compile(fn, fullgraph=True)
+    for i in range(4):
+        x = torch.ones(3 + (i == 2)) + i
+        assert str(compiled(x)) == str(fn(x))
+    assert kintsugi.stats(compiled)["breaks"] == 0

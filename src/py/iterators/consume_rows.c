@@ -336,8 +336,8 @@ index_by_call(rec *r, const rec_args *a)
 bool
 rec_consume_call(rec *r, const rec_args *a)
 {
-    if (index_by_call(r, a) || rec_make_lazy(r, a) || rec_make_tee(r, a) || rec_consume_drained(r, a) || rec_consume_callbacks(r, a) || rec_consume_iterables(r, a) ||
-        rec_consume_mapping(r, a))
+    if (index_by_call(r, a) || rec_make_lazy(r, a) || rec_make_tee(r, a) || rec_consume_mapping(r, a) || rec_consume_drained(r, a) || rec_consume_callbacks(r, a) ||
+        rec_consume_iterables(r, a))
         return true;
     const consumer_row *row = a->nkw == 0 && a->npos <= 2 ? rec_consumer_row(O(r, a->callee)) : NULL;
     int at = row != NULL ? rec_consumed_operand(row, a->npos) : -1;

@@ -127,11 +127,31 @@ static const consumer_row extended_row = {"extended", TAKE_ALL, finish_extended,
 
 /* -- the items one by one ------------------------------------------------------------------------------------------------- */
 
-/* gen: NULL where the source is no generator, but asks others. */
-static rec_consumer *
-begin(rec *r, rec_gen *gen, kin_vid source)
+/* What the C function gets its items from: a generator (`gen`), for which it may ask the object's length first, or what is asked item by item. */
+typedef struct {
+    rec_gen *gen;
+    kin_vid asked, object, length;
+} drain_source;
+
+static bool
+find_source(rec *r, kin_vid vid, bool sized, drain_source *out)
 {
-    return gen != NULL ? rec_begin_consumer(r, gen) : rec_begin_asking(r, source);
+    *out = (drain_source){.gen = rec_usable_generator(r, vid), .object = vid};
+    if (out->gen != NULL)
+        return true;
+    if (rec_is_asked(r, vid) || (!sized && rec_is_own_iterator(r, vid)))
+        out->asked = vid;
+    else if (!sized && rec_is_indexed(r, vid))
+        out->asked = rec_index_iterator(r, vid);
+    else
+        out->gen = rec_usable_generator(r, sized ? rec_sized_generator(r, vid, &out->length) : rec_hidden_generator(r, vid));
+    return out->gen != NULL || out->asked != 0;
+}
+
+static rec_consumer *
+begin(rec *r, const drain_source *from)
+{
+    return from->gen != NULL ? rec_begin_measured(r, from->gen, from->object, from->length) : rec_begin_asking(r, from->asked);
 }
 
 /* The consumer is complete. */
@@ -189,12 +209,12 @@ finish_folded(rec *r, rec_consumer *c)
 static const consumer_row folded_row = {.name = "folded", .rule = TAKE_ALL, .finish = finish_folded, .then = fold_on, .came = fold_next};
 
 static bool
-fold_generator(rec *r, const rec_args *a, rec_gen *gen)
+fold_generator(rec *r, const rec_args *a, const drain_source *from)
 {
     kin_vid func, self;
     if (!rec_find_callback(r, a->args[0], &func, &self))
         return false;
-    rec_consumer *c = begin(r, gen, a->args[1]);
+    rec_consumer *c = begin(r, from);
     if (c == NULL)
         return false;
     c->row = &folded_row;
@@ -212,12 +232,13 @@ typedef struct {
     const char *module, *name, *method; /* method: of the class, NULL: the function or class itself */
     uint32_t argument;
     const consumer_row *row;
+    bool sized; /* asks for the length first */
 } drain_row;
 
 static const drain_row rows[] = {
     {"functools", "reduce", NULL, 1, &drained_row}, {"collections", "OrderedDict", NULL, 0, &drained_row}, {"collections", "deque", NULL, 0, &drained_row},
-    {"itertools", "combinations", NULL, 0, &drained_row}, {"itertools", "permutations", NULL, 0, &drained_row}, {"itertools", "product", NULL, 0, &drained_row},
-    {"builtins", "tuple", "__new__", 1, &drained_row}, {"builtins", "dict", "fromkeys", 1, &drained_row}, {"collections", "OrderedDict", "fromkeys", 1, &drained_row},
+    {"itertools", "combinations", NULL, 0, &drained_row, true}, {"itertools", "permutations", NULL, 0, &drained_row, true}, {"itertools", "product", NULL, 0, &drained_row, true},
+    {"builtins", "tuple", "__new__", 1, &drained_row, true}, {"builtins", "dict", "fromkeys", 1, &drained_row}, {"collections", "OrderedDict", "fromkeys", 1, &drained_row},
     {"collections", "deque", "extend", 1, &extended_row}, {"collections", "deque", "extendleft", 1, &extended_row},
     {"_collections", "_count_elements", NULL, 1, &counted_row}};
 
@@ -240,15 +261,15 @@ find_row(PyObject *callee)
 static bool
 drain_one_by_one(rec *r, const rec_args *a, const drain_row *row)
 {
-    rec_gen *gen = rec_usable_generator(r, a->args[row->argument]);
+    drain_source from;
     kin_vid func, self;
-    if (gen == NULL && !rec_is_asked(r, a->args[row->argument]))
-        return false;
     if (row->row == &extended_row && (a->npos != 2 || a->nkw != 0 || r->region != NULL || !(is_own_deque(r, a->args[0]) || is_older_deque(r, a->args[0]))))
         return false;
+    if (!find_source(r, a->args[row->argument], row->sized, &from))
+        return false;
     if (rec_is_reduce(O(r, a->callee)) && rec_find_callback(r, a->args[0], &func, &self))
-        return fold_generator(r, a, gen);
-    rec_consumer *c = begin(r, gen, a->args[row->argument]);
+        return fold_generator(r, a, &from);
+    rec_consumer *c = begin(r, &from);
     if (c == NULL)
         return false;
     c->row = row->row;

@@ -5,6 +5,7 @@
  */
 #include "core/diag/breaks.h"
 #include "py/compat/heap.h"
+#include "py/compat/imports.h"
 #include "py/guardeval/guard.h"
 #include "py/iterators/consume.h"
 #include "py/models/models.h"
@@ -135,6 +136,21 @@ finish_dict(rec *r, rec_consumer *c)
     return done;
 }
 
+/* defaultdict(factory, mapping): as if of a dict of the pairs. */
+static bool
+finish_derived(rec *r, rec_consumer *c)
+{
+    kin_vid *pairs = make_pairs(c, 0), args[CONSUMER_ARGS];
+    if (pairs == NULL)
+        return false;
+    memcpy(args, c->args, (c->call.npos + c->call.nkw) * sizeof *args);
+    args[c->call.npos - 1] = rec_build_dict(r, pairs, 2 * c->n);
+    free(pairs);
+    rec_args call = c->call;
+    call.args = args;
+    return rec_call_builtin(r, &call);
+}
+
 /* The region is over: the pairs are stored into the older dict. */
 static void
 put_pairs(rec *r, rec_consumer *c)
@@ -191,6 +207,7 @@ refuse_display(rec *r, const rec_consumer *c)
 }
 
 static const consumer_row dict_row = {.name = "mapping", .rule = TAKE_ALL, .finish = finish_dict, .then = take_answer, .over = have_keys},
+                          derived_row = {.name = "mapping", .rule = TAKE_ALL, .finish = finish_derived, .then = take_answer, .over = have_keys},
                           update_row = {.name = "mapping", .rule = TAKE_ALL, .finish = finish_update, .then = take_answer, .over = have_keys, .written = put_pairs},
                           display_row = {.name = "mapping", .rule = TAKE_ALL, .finish = finish_display, .then = take_answer, .over = have_keys, .written = put_pairs, .refused = refuse_display};
 
@@ -256,10 +273,12 @@ rec_consume_mapping(rec *r, const rec_args *a)
 {
     PyObject *callee = O(r, a->callee), *update = PyDict_GetItemString(kin_type_dict(&PyDict_Type), "update");
     bool makes = callee == (PyObject *)&PyDict_Type && a->npos == 1, updates = callee == update && a->npos == 2 && a->nkw == 0 && is_plain_dict(r, a->args[0]);
-    kin_vid mapping = makes || updates ? a->args[a->npos - 1] : 0;
+    static PyObject *defaulted;
+    bool derives = a->npos == 2 && callee == kin_import_once(&defaulted, "collections", "defaultdict"); /* an OrderedDict asks for each item behind its key */
+    kin_vid mapping = makes || updates || derives ? a->args[a->npos - 1] : 0;
     if (a->npos + a->nkw >= CONSUMER_ARGS || !is_mapping(r, mapping))
         return false;
-    rec_consumer *c = begin(r, makes ? &dict_row : &update_row, mapping);
+    rec_consumer *c = begin(r, makes ? &dict_row : derives ? &derived_row : &update_row, mapping);
     if (c == NULL)
         return false;
     rec_consume_as(r, c, a);
