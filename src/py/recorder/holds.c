@@ -60,16 +60,15 @@ has_let_go(const rec_virtual *f, uint32_t i)
     return i + 1 < f->n || f->pos == 0 || f->gone != 0;
 }
 
-/* What is derived from dict may have methods that compute with its values. */
-static bool
-derived_dict_has_tensor(PyObject *obj)
+bool
+rec_values_hold_tensor(rec *r, kin_vid vid)
 {
-    PyObject *key, *value;
+    PyObject *obj = vid ? O(r, vid) : NULL, *key, *value;
     Py_ssize_t pos = 0;
-    while (PyDict_Check(obj) && !PyDict_CheckExact(obj) && PyDict_Next(obj, &pos, &key, &value))
+    while (obj != NULL && PyDict_Check(obj) && PyDict_Next(obj, &pos, &key, &value))
         if (kin_is_tensor(value))
             return true;
-    return false;
+    return rec_any_tensor(r, &vid, 1);
 }
 
 bool
@@ -102,7 +101,7 @@ rec_holds_tensor(rec *r, kin_vid vid, int depth)
         for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(obj); i++)
             if (kin_is_tensor(PyTuple_GET_ITEM(obj, i)))
                 return true;
-    return derived_dict_has_tensor(obj);
+    return false;
 }
 
 bool

@@ -424,6 +424,7 @@ rec_frame *rec_pop_inlined(rec *r); /* a call that was followed is over: the cal
 rec_frame *rec_push_frame(rec *r, struct _PyInterpreterFrame *f, PyCodeObject *code);
 
 /* ---- holds.c ---- */
+bool rec_values_hold_tensor(rec *r, kin_vid vid); /* does the object, or a dict, of whatever class, hold a tensor as a value? */
 bool rec_any_tensor(rec *r, const kin_vid *args, uint32_t n);
 /* Of one value, and what it is known to hold, so many levels down. */
 bool rec_holds_tensor(rec *r, kin_vid vid, int depth);

@@ -245,7 +245,7 @@ op_dict_grow(rec *r, kin_step_kind kind)
     bool known = f && f->known && rec_pairs_of(r, from, &pairs, &n);
     bool quiet = known || (rec_is_copied_quietly(r, v) && hash_quietly(r, &v, 1, 1));
     if (!quiet) {
-        int row = !rec_is_copied_quietly(r, from) && rec_any_tensor(r, &v, 1) ? KIN_ROW_BUILTIN_CALL : -1;
+        int row = !rec_is_copied_quietly(r, from) && rec_values_hold_tensor(r, v) ? KIN_ROW_BUILTIN_CALL : -1;
         if (!rec_consume_display(r, dict, v, row))
             rec_grow_opaquely(r, kind, v, row);
         return;

@@ -224,14 +224,14 @@ is_plain_container(PyObject *obj)
     return obj != NULL && (PyList_CheckExact(obj) || PyTuple_CheckExact(obj) || PyDict_CheckExact(obj));
 }
 
-/* Are there mappings of the program's classes among them, which dict asks for keys() and items? */
+/* Are there mappings of the program's classes among them, which dict asks for keys() and items? With `tensors`: that hold some. */
 static bool
-any_asked_mapping(rec *r, const kin_vid *args, uint32_t n)
+any_asked_mapping(rec *r, const kin_vid *args, uint32_t n, bool tensors)
 {
     for (uint32_t i = 0; i < n; i++) {
         PyObject *obj = args[i] ? O(r, args[i]) : NULL;
         PyTypeObject *tp = obj != NULL ? Py_TYPE(obj) : NULL;
-        if (tp != NULL && tp->tp_flags & Py_TPFLAGS_HEAPTYPE && tp->tp_iter != PyDict_Type.tp_iter && _PyType_Lookup(tp, REC_STR("keys")) != NULL)
+        if (tp != NULL && tp->tp_flags & Py_TPFLAGS_HEAPTYPE && tp->tp_iter != PyDict_Type.tp_iter && _PyType_Lookup(tp, REC_STR("keys")) != NULL && (!tensors || rec_values_hold_tensor(r, args[i])))
             return true;
     }
     return false;
@@ -248,7 +248,7 @@ only_fills(rec *r, PyTypeObject *tp, const kin_vid *args, uint32_t n)
     for (uint32_t i = 0; list && i < n; i++)
         if (args[i] == 0 || !is_plain_container(O(r, args[i])))
             return false; /* list(tensor) takes the tensor apart */
-    return list || !any_asked_mapping(r, args, n);
+    return list || !any_asked_mapping(r, args, n, false);
 }
 
 /* list.extend(list), list.append(tensor): moves references, whatever they refer to. So does a class that is filled like a list or dict. */
@@ -263,7 +263,7 @@ only_moves(rec *r, PyObject *obj, const char *name, const kin_vid *args, uint32_
     if (!is_c_method(obj) || (PyDescr_TYPE(obj) != &PyList_Type && PyDescr_TYPE(obj) != &PyDict_Type))
         return false;
     if (PyDescr_TYPE(obj) == &PyDict_Type)
-        return rec_in_list(name, of_dict) && !any_asked_mapping(r, args + 1, n > 0 ? n - 1 : 0);
+        return rec_in_list(name, of_dict) && !any_asked_mapping(r, args + 1, n > 0 ? n - 1 : 0, false);
     return rec_in_list(name, of_one) || (rec_in_list(name, of_many) && from != NULL && (PyList_CheckExact(from) || PyTuple_CheckExact(from)));
 }
 
@@ -293,7 +293,8 @@ rec_opaque_row(rec *r, kin_vid callee, const kin_vid *args, uint32_t n)
         row = row_of_suspended(r, obj, args, n);
     if (row >= 0)
         return row;
-    bool handed = rec_any_tensor(r, args, n) || (VIRTUAL(r, callee) && rec_any_tensor(r, &callee, 1));
+    bool copies = obj == (PyObject *)&PyDict_Type || (is_c_method(obj) && PyDescr_TYPE(obj) == &PyDict_Type);
+    bool handed = rec_any_tensor(r, args, n) || (copies && any_asked_mapping(r, args, n, true)) || (VIRTUAL(r, callee) && rec_any_tensor(r, &callee, 1));
     return handed ? row_with_tensors(obj) : -1;
 }
 
