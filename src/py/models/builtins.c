@@ -320,12 +320,34 @@ is_immutable_method(PyObject *obj)
            tp == &PyTuple_Type || tp == &PyRange_Type || tp == &PyComplex_Type || tp == &PySlice_Type;
 }
 
-/* str.split and its like return new lists. */
-static bool
-returns_list(PyObject *obj)
+typedef enum { GIVES_VALUE, GIVES_LIST, GIVES_ITERATOR } given;
+
+/* What an immutable builtin's method gives. Most give a value like it; a new list or iterator must not become a constant, because
+ * the program may change it. */
+static given
+given_by_method(PyObject *obj)
 {
+    static const struct { const char *name; given gives; } rows[] = {
+        {"split", GIVES_LIST}, {"rsplit", GIVES_LIST}, {"splitlines", GIVES_LIST}, {"__dir__", GIVES_LIST},
+        {"__iter__", GIVES_ITERATOR}, {"__reversed__", GIVES_ITERATOR},
+    };
     const char *name = kin_callable_name(obj);
-    return strcmp(name, "split") == 0 || strcmp(name, "rsplit") == 0 || strcmp(name, "splitlines") == 0;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (strcmp(name, rows[i].name) == 0)
+            return rows[i].gives;
+    return GIVES_VALUE;
+}
+
+static bool
+call_immutable_method(rec *r, PyObject *obj, const rec_args *a)
+{
+    switch (given_by_method(obj)) {
+    case GIVES_VALUE: return rec_model_pure(r, a);
+    case GIVES_LIST: return model_virtual(r, a);
+    case GIVES_ITERATOR: break;
+    }
+    bool asks_iter = Py_IS_TYPE(obj, &PyWrapperDescr_Type) && a->npos == 1 && a->nkw == 0; /* range.__reversed__ is a method */
+    return asks_iter && rec_iter_of(r, a->args[0], a->ndrop);
 }
 
 /* Computes from its operands alone, and makes no new container. */
@@ -335,7 +357,7 @@ rec_is_pure_callable(PyObject *obj)
     model_fn fn = find_model(obj);
     if (fn == rec_model_pure || fn == model_number || (fn == rec_model_operator && strncmp(kin_callable_name(obj), "_", 1) != 0) || rec_callable_knows(obj, KIN_KNOWS_VALUE))
         return true;
-    return fn == NULL && is_immutable_method(obj) && !returns_list(obj);
+    return fn == NULL && is_immutable_method(obj) && given_by_method(obj) == GIVES_VALUE;
 }
 
 static bool
@@ -398,10 +420,5 @@ rec_call_builtin(rec *r, const rec_args *call)
         return call_type(r, &a);
     if (rec_is_cache(obj))
         return model_cached(r, &a);
-    if (is_immutable_method(obj)) {
-        if (returns_list(obj))
-            return model_virtual(r, &a);
-        return rec_model_pure(r, &a);
-    }
-    return false;
+    return is_immutable_method(obj) && call_immutable_method(r, obj, &a);
 }
