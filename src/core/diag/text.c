@@ -34,21 +34,32 @@ kin_text_add(kin_text *t, const char *s)
     kin_text_add_len(t, s, (uint32_t)strlen(s));
 }
 
+/* Mostly the text fits into the room that is there, and is formatted once. */
 void
 kin_text_addf(kin_text *t, const char *format, ...)
 {
     va_list args, again;
     va_start(args, format);
     va_copy(again, args);
-    int need = vsnprintf(NULL, 0, format, args);
+    size_t room = t->at == NULL ? 0 : t->cap - t->len;
+    int need = vsnprintf(room == 0 ? NULL : t->at + t->len, room, format, args);
     va_end(args);
     if (need < 0)
         t->failed = true;
     else if (make_room(t, (uint32_t)need)) {
-        vsnprintf(t->at + t->len, (size_t)need + 1, format, again);
+        if ((size_t)need >= room)
+            vsnprintf(t->at + t->len, (size_t)need + 1, format, again);
         t->len += (uint32_t)need;
     }
+    if (t->failed && t->at != NULL)
+        t->at[t->len] = '\0';
     va_end(again);
+}
+
+static bool
+is_plain(unsigned char c)
+{
+    return c >= 0x20 && c != 0x7f && c != '"' && c != '\\';
 }
 
 void
@@ -56,17 +67,22 @@ kin_text_add_json(kin_text *t, const char *s)
 {
     kin_text_add(t, "\"");
     for (; *s != '\0'; s++) {
+        uint32_t plain = 0;
+        while (is_plain((unsigned char)s[plain]))
+            plain++;
+        kin_text_add_len(t, s, plain);
+        s += plain;
         unsigned char c = (unsigned char)*s;
+        if (c == '\0')
+            break;
         if (c == '"' || c == '\\')
             kin_text_addf(t, "\\%c", c);
         else if (c == '\n')
             kin_text_add(t, "\\n");
         else if (c == '\t')
             kin_text_add(t, "\\t");
-        else if (c < 0x20 || c == 0x7f)
-            kin_text_addf(t, "\\u%04x", c);
         else
-            kin_text_add_len(t, s, 1);
+            kin_text_addf(t, "\\u%04x", c);
     }
     kin_text_add(t, "\"");
 }
