@@ -121,3 +121,22 @@ def test_gradients_that_are_always_zero_are_there(body, picked):
         assert [g is None for g in got] == [g is None for g in want]
         torch.testing.assert_close([g for g in got if g is not None], [g for g in want if g is not None])
     assert versions(compiled)[0]["compiled"]
+
+
+@pytest.mark.parametrize("hooked", [nn.utils.weight_norm, nn.utils.spectral_norm])
+def test_weights_that_a_hook_computes_in_each_step(hooked):
+    """The hook stores a result with gradients as an attribute; the one that it replaces is weakly known to the node of another result."""
+    def steps(compile):
+        torch.manual_seed(0)
+        model = nn.Sequential(hooked(nn.Linear(6, 6)), nn.Tanh())
+        optimizer, loss = torch.optim.SGD(model.parameters(), 0.1), compile(lambda x: model(x).square().mean())
+        for _ in range(8):
+            optimizer.zero_grad()
+            loss(torch.randn(4, 6)).backward()
+            optimizer.step()
+        return loss, list(model.state_dict().values())
+
+    compiled, got = steps(lambda fn: kintsugi.compile(fn, fullgraph=True))
+    torch.testing.assert_close(got, steps(lambda fn: fn)[1])
+    stats = kintsugi.stats(compiled)
+    assert stats["recordings"] == 1 and not any(v["breaks"] for v in stats["variants"])

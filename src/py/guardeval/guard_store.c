@@ -10,67 +10,75 @@
 /* An object that dies in a row of deaths may be held by each one before it. */
 enum { MOST_DEATHS = 64 };
 
-static bool dies_quietly(PyObject *obj, int *left);
+typedef struct {
+    int left;     /* objects that may still be looked at */
+    bool in_time; /* it dies where the program says: weak references see that, and those without a callback run nothing */
+} deaths;
+
+static bool dies_quietly(PyObject *obj, deaths *d);
 
 static bool
-items_die(PyObject *const *items, Py_ssize_t n, int *left)
+items_die(PyObject *const *items, Py_ssize_t n, deaths *d)
 {
     for (Py_ssize_t i = 0; i < n; i++)
-        if (items[i] != NULL && !dies_quietly(items[i], left))
+        if (items[i] != NULL && !dies_quietly(items[i], d))
             return false;
     return true;
 }
 
 static bool
-dict_dies(PyObject *dict, int *left)
+dict_dies(PyObject *dict, deaths *d)
 {
     Py_ssize_t pos = 0;
     PyObject *key, *value;
     while (PyDict_Next(dict, &pos, &key, &value))
-        if (!dies_quietly(key, left) || !dies_quietly(value, left))
+        if (!dies_quietly(key, d) || !dies_quietly(value, d))
             return false;
     return true;
 }
 
 static bool
-has_weakrefs(PyObject *obj)
+weakly_seen(PyObject *obj, const deaths *d)
 {
-    /* From 3.12 on a heap type's list lies in front of the object, and the offset is negative. */
-    return Py_TYPE(obj)->tp_weaklistoffset != 0 && *PyObject_GET_WEAKREFS_LISTPTR(obj) != NULL;
+    if (Py_TYPE(obj)->tp_weaklistoffset == 0) /* from 3.12 on a heap type's list lies in front of the object, and the offset is negative */
+        return false;
+    for (PyWeakReference *weak = *(PyWeakReference **)PyObject_GET_WEAKREFS_LISTPTR(obj); weak != NULL; weak = weak->wr_next)
+        if (!d->in_time || weak->wr_callback != NULL)
+            return true;
+    return false;
 }
 
 static bool
-attributes_die(PyObject *obj, int *left)
+attributes_die(PyObject *obj, deaths *d)
 {
     PyObject *dict = kin_heap_instance_dict(obj);
-    return dict == NULL || (PyDict_CheckExact(dict) && dict_dies(dict, left));
+    return dict == NULL || (PyDict_CheckExact(dict) && dict_dies(dict, d));
 }
 
 /* Does the death of the object, if it comes to that, run no code of the program? */
 static bool
-dies_quietly(PyObject *obj, int *left)
+dies_quietly(PyObject *obj, deaths *d)
 {
     PyTypeObject *tp = Py_TYPE(obj);
-    if (--*left < 0)
+    if (--d->left < 0)
         return false;
     if (kin_is_exact_immutable(obj) || Py_REFCNT(obj) > MOST_DEATHS + 1)
         return true;
     if (kin_is_plain_tensor(obj))
-        return !has_weakrefs(obj) && attributes_die(obj, left);
+        return !weakly_seen(obj, d) && attributes_die(obj, d);
     if (tp == &PyTuple_Type)
-        return items_die(((PyTupleObject *)obj)->ob_item, PyTuple_GET_SIZE(obj), left);
+        return items_die(((PyTupleObject *)obj)->ob_item, PyTuple_GET_SIZE(obj), d);
     if (tp == &PyList_Type)
-        return items_die(((PyListObject *)obj)->ob_item, PyList_GET_SIZE(obj), left);
+        return items_die(((PyListObject *)obj)->ob_item, PyList_GET_SIZE(obj), d);
     if (tp == &PyDict_Type)
-        return dict_dies(obj, left);
+        return dict_dies(obj, d);
     return false;
 }
 
 bool
 kin_dies_quietly(PyObject *obj)
 {
-    int left = MOST_DEATHS;
-    return dies_quietly(obj, &left);
+    return dies_quietly(obj, &(deaths){.left = MOST_DEATHS});
 }
 
 static PyObject *
@@ -131,10 +139,9 @@ bool
 kin_place_takes(PyObject *base, PyObject *key, uint32_t num, Py_ssize_t ours)
 {
     PyObject *old;
-    int left = MOST_DEATHS;
     if (!look_at(base, key, num, ours, &old))
         return false;
-    return old == NULL || Py_REFCNT(old) > 1 || dies_quietly(old, &left);
+    return old == NULL || Py_REFCNT(old) > 1 || dies_quietly(old, &(deaths){.left = MOST_DEATHS, .in_time = true});
 }
 
 PyObject *
@@ -159,19 +166,17 @@ bool
 kin_owns_attribute(PyObject *obj, PyObject *name)
 {
     PyObject *dict = kin_heap_instance_dict(obj), *old = slot_attribute(obj, name);
-    int left = MOST_DEATHS;
     if (dict != NULL && (!PyDict_CheckExact(dict) || Py_REFCNT(dict) != 1))
         return false;
     if (old == NULL)
         old = kin_heap_instance_attr(obj, name);
-    return old == NULL || Py_REFCNT(old) > 1 || dies_quietly(old, &left);
+    return old == NULL || Py_REFCNT(old) > 1 || dies_quietly(old, &(deaths){.left = MOST_DEATHS});
 }
 
 bool
 kin_owns_item(PyObject *dict, PyObject *key)
 {
     bool sure;
-    int left = MOST_DEATHS;
     PyObject *old = PyDict_Check(dict) ? entry_of(dict, key, &sure) : NULL;
-    return PyDict_Check(dict) && sure && (old == NULL || Py_REFCNT(old) > 1 || dies_quietly(old, &left));
+    return PyDict_Check(dict) && sure && (old == NULL || Py_REFCNT(old) > 1 || dies_quietly(old, &(deaths){.left = MOST_DEATHS}));
 }

@@ -72,3 +72,28 @@ def in_a_closure(x):
     def inner(k):
         return r() * k + y
     return inner(2)
+
+
+class Holder:
+    pass
+
+
+HOLDER = Holder()
+
+
+@case(mutate=glob(3, SCALE=3.0))
+def sees_what_a_store_replaces(x):
+    HOLDER.value = x + 1
+    r = weakref.ref(HOLDER.value)
+    before = r() is None
+    HOLDER.value = x * SCALE
+    return HOLDER.value + 1, before, r() is None
+
+
+@case(mutate=glob(3, SCALE=3.0), replays=3)
+def sees_what_the_call_before_has_stored(x):
+    r = HOLDER.__dict__.get("seen")
+    gone = r is None or r() is None
+    HOLDER.value = x * SCALE
+    HOLDER.seen = weakref.ref(HOLDER.value)
+    return HOLDER.value + 1, gone, r is None or r() is None
