@@ -78,6 +78,7 @@ typedef struct {
     kin_ir_common *common;        /* the values of frozen inputs that these programs have in common; NULL: there is only one program */
     bool meet;                    /* the family only notes the program's numbers (KIN_BREAK) */
     bool background;              /* kernels that LLVM has to compile become a job */
+    bool quiet;                   /* no notes on refused fusions */
     uint8_t print;                /* keep the code as text; 2: LLVM's as well */
     bool verify;                  /* after every pass */
     kin_plant plant;

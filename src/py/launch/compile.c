@@ -105,7 +105,7 @@ compile_capture(kernel_launcher *self, const kin_entry *v, launch_version *versi
     }
     free(version->aten);
     version->aten = NULL;
-    if (self->versions.len <= KIN_TIER_LIVE_KINDS) /* reports about thousands of versions would be useless */
+    if (launch_tells(self))
         keep_text(version, capture->graph);
     if (status != KIN_OK && version->ticket == NULL)
         refuse(self, version, why.len > 0 ? why.at : status == KIN_NOMEM ? "out of memory" : "it cannot be compiled");

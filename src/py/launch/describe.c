@@ -37,6 +37,12 @@ launch_say_fusion(const kernel_launcher *self, const char *notes)
     kin_event_end(context->log);
 }
 
+bool
+launch_tells(const kernel_launcher *self)
+{
+    return self->versions.len <= (launch_sizes_are_on(self) ? KIN_TIER_TOLD_PLANS : KIN_TIER_LIVE_KINDS);
+}
+
 static int listing;
 
 int

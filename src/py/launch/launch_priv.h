@@ -302,6 +302,8 @@ void launch_say(const kernel_launcher *self, const char *reason);
 const kernel_launcher *launch_of_subgraph(const kin_subgraph *subgraph);
 /* What could not share a kernel: an event. */
 void launch_say_fusion(const kernel_launcher *self, const char *notes);
+/* Are the graph and the refused fusions of the version that is being compiled kept as text? */
+bool launch_tells(const kernel_launcher *self);
 /* Should the code be kept as text? 2: LLVM's as well. */
 int launch_listing(void);
 /* Something is no longer precomputed from weights: an event, and for reports. */
