@@ -27,14 +27,14 @@ typedef struct {
     bool answer;
 } kin_asked;
 
-/* A size that the program has marked with torch._dynamo.mark_dynamic. */
+/* A size as it was in the recorded call. */
 typedef struct {
     kin_vid tensor;
-    uint8_t dim;
+    int32_t dim;
     int64_t size;
-} kin_declared_size;
+} kin_known_size;
 
-/* ... that is tested exactly nonetheless (report/exact_sizes.h): why, and where. */
+/* One that the program has marked with torch._dynamo.mark_dynamic, and that is tested exactly nonetheless (report/exact_sizes.h): why, and where. */
 typedef enum { KIN_EXACT_COMPARED, KIN_EXACT_NEEDED, KIN_EXACT_ROWS, KIN_EXACT_ROUNDS, KIN_EXACT_STATIC } kin_exact_reason;
 
 typedef struct {
@@ -49,13 +49,6 @@ typedef struct {
 
 /* In the set of unstable places: what libraries do when they are told that code is being compiled is slower than eager calls. */
 #define KIN_ASKERS_SLOWER "is_compiling() of libraries"
-
-/* How long a dim of an argument was in the recorded call. */
-typedef struct {
-    kin_vid tensor;
-    int32_t dim;
-    int64_t size;
-} kin_seen_size;
 
 typedef struct kin_entry {
     kin_trace trace;
@@ -87,8 +80,8 @@ typedef struct kin_entry {
     KIN_VEC(uint32_t) barriers; /* steps before which a call may raise: that they ran must not be observable */
     bool replan;             /* one of these has grown since the subgraphs were planned: they are planned anew after the call */
     KIN_VEC(kin_asked) asked; /* who asked torch.compiler.is_compiling() */
-    KIN_VEC(kin_seen_size) seen_sizes; /* of arguments, whether a guard tests them or not; not of entries from the cache */
-    KIN_VEC(kin_declared_size) declared;
+    KIN_VEC(kin_known_size) seen_sizes; /* of arguments, whether a guard tests them or not; not of entries from the cache */
+    KIN_VEC(kin_known_size) declared; /* marked with torch._dynamo.mark_dynamic */
     KIN_VEC(kin_exact_size) exact;
     PyObject *rows;          /* list: by step the row of torch.profiler that it belongs to (py/replay/rows.c); NULL: no profiler was on */
     bool grad;               /* gradients were enabled when subgraphs were first looked for, between calls */

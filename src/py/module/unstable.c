@@ -93,7 +93,7 @@ note_seen_sizes(const size_notes *n, kin_vid vid, PyObject *obj)
 {
     bool sized = n->batch && kin_is_plain_strided(obj);
     for (uint32_t i = 0; sized && i < n->v->seen_sizes.len; i++) {
-        const kin_seen_size *seen = &n->v->seen_sizes.at[i];
+        const kin_known_size *seen = &n->v->seen_sizes.at[i];
         if (seen->tensor == vid && seen->dim < kin_tensor_dim(obj) && seen->size != kin_tensor_sizes(obj)[seen->dim])
             note_size(n, vid, seen->dim, seen->size, kin_tensor_sizes(obj)[seen->dim]);
     }

@@ -66,7 +66,7 @@ note_declared(rec *r, kin_vid vid)
     PyObject *set = name != NULL && kin_is_plain_strided(tensor) ? kin_instance_attr(tensor, name) : NULL;
     Py_XDECREF(name);
     for (int d = 0; set != NULL && PyAnySet_Check(set) && d < MAX_DIMS && d < (int)kin_tensor_dim(tensor); d++) {
-        kin_declared_size declared = {.tensor = vid, .dim = (uint8_t)d, .size = kin_tensor_sizes(tensor)[d]};
+        kin_known_size declared = {.tensor = vid, .dim = d, .size = kin_tensor_sizes(tensor)[d]};
         bool known = !is_marked(tensor, "_dynamo_dynamic_indices", d);
         for (uint32_t i = 0; i < r->v->declared.len && !known; i++)
             known = r->v->declared.at[i].tensor == vid && r->v->declared.at[i].dim == d;
@@ -183,7 +183,7 @@ note_seen_sizes(rec *r, kin_vid tensor, const int64_t *sizes, int dim)
         if (r->v->seen_sizes.at[i].tensor == tensor)
             return;
     for (int d = 0; d < dim; d++) {
-        kin_seen_size seen = {.tensor = tensor, .dim = d, .size = sizes[d]};
+        kin_known_size seen = {.tensor = tensor, .dim = d, .size = sizes[d]};
         if (kin_vec_push(&r->v->seen_sizes, seen) != KIN_OK)
             r->status = KIN_NOMEM;
     }

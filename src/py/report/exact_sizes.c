@@ -18,12 +18,12 @@ enum { MOST_DEPTH = 16 };
 
 /* factor * (a marked size) + constant; without one, a constant. */
 typedef struct {
-    const kin_declared_size *size;
+    const kin_known_size *size;
     int64_t factor, constant;
 } linear;
 
 typedef struct {
-    const kin_declared_size *size;
+    const kin_known_size *size;
     int64_t least, most;
 } interval;
 
@@ -77,11 +77,11 @@ recorded_sizes(const kin_entry *v, kin_vid tensor, int64_t *sizes, int most)
     return n;
 }
 
-static const kin_declared_size *
+static const kin_known_size *
 find_declared(const kin_entry *v, kin_vid tensor, int dim, int64_t size)
 {
     for (uint32_t i = 0; i < v->declared.len; i++) {
-        const kin_declared_size *d = &v->declared.at[i];
+        const kin_known_size *d = &v->declared.at[i];
         if (d->tensor == tensor && (dim < 0 || d->dim == dim) && d->size == size)
             return d;
     }
@@ -89,20 +89,20 @@ find_declared(const kin_entry *v, kin_vid tensor, int dim, int64_t size)
 }
 
 /* The marked size of that length from which the tensor's sizes follow: its own, or that of a tensor it is computed from. */
-static const kin_declared_size *
+static const kin_known_size *
 trace_back(const kin_entry *v, kin_vid tensor, int dim, int64_t size, int depth)
 {
     const kin_step *s = maker_of(v, tensor);
     if (s == NULL)
         return find_declared(v, tensor, dim, size);
-    const kin_declared_size *found = NULL;
+    const kin_known_size *found = NULL;
     for (uint32_t i = 0; depth < MOST_DEPTH && found == NULL && i < s->nargs; i++)
         found = trace_back(v, v->trace.vids.at[s->args + i], -1, size, depth + 1);
     return found;
 }
 
 /* What a SIZE step asks for. */
-static const kin_declared_size *
+static const kin_known_size *
 asked_size(const kin_entry *v, const kin_step *s)
 {
     kin_vid tensor = v->trace.vids.at[s->args];
@@ -187,7 +187,7 @@ path_of(const kin_entry *v, kin_vid tensor)
 }
 
 static bool
-is_same_size(const kin_entry *v, const kin_exact_size *known, const kin_declared_size *size)
+is_same_size(const kin_entry *v, const kin_exact_size *known, const kin_known_size *size)
 {
     if (known->dim != size->dim)
         return false;
@@ -199,28 +199,28 @@ is_same_size(const kin_entry *v, const kin_exact_size *known, const kin_declared
 }
 
 static void
-note(kin_entry *v, const kin_declared_size *size, int64_t value, kin_exact_reason why, uint32_t snap, kin_ref code, int line)
+note(kin_entry *v, const kin_known_size *size, int64_t value, kin_exact_reason why, uint32_t snap, kin_ref code, int line)
 {
     if (size == NULL)
         return;
     for (uint32_t i = 0; i < v->exact.len; i++)
         if (is_same_size(v, &v->exact.at[i], size))
             return;
-    kin_exact_size exact = {.tensor = size->tensor, .dim = size->dim, .size = value, .why = why, .snap = snap, .code = code, .line = line};
+    kin_exact_size exact = {.tensor = size->tensor, .dim = (uint8_t)size->dim, .size = value, .why = why, .snap = snap, .code = code, .line = line};
     (void)!kin_vec_push(&v->exact, exact); /* without memory nobody is told */
 }
 
 /* -- what fixes it -------------------------------------------------------------------------------------------------- */
 
 static void
-note_step(kin_entry *v, const kin_step *s, const kin_declared_size *size, int64_t value, kin_exact_reason why)
+note_step(kin_entry *v, const kin_step *s, const kin_known_size *size, int64_t value, kin_exact_reason why)
 {
     kin_line place = kin_snap_line(v, s->snap);
     note(v, size, value, why, s->snap, place.code != NULL ? v->trace.snaps.at[s->snap].code : 0, place.line);
 }
 
 static interval *
-interval_of(finder *f, const kin_declared_size *size)
+interval_of(finder *f, const kin_known_size *size)
 {
     for (uint32_t i = 0; i < f->known.len; i++)
         if (f->known.at[i].size == size)
