@@ -108,6 +108,7 @@ void rec_unpack_opaquely(rec *r, kin_vid vid, int before, int after, int row); /
 bool rec_make_lazy(rec *r, const rec_args *a);
 bool rec_is_indexed(rec *r, kin_vid vid); /* an object that iter() finds nothing in but a __getitem__ in Python; writes nothing */
 kin_vid rec_index_iterator(rec *r, kin_vid vid); /* iter() of it */
+void rec_push_index_iterator(rec *r, kin_vid vid, int ndrop); /* ... as the result of the instruction */
 bool rec_make_tee(rec *r, const rec_args *a);
 enum { TEE_ALL = LAZY_SOURCES + 1, TEE_GIVEN }; /* items of a tee object: the tuple of all that were made with it, and a value that holds what their source has given */
 bool rec_consume_lazy(rec *r, const rec_args *a);

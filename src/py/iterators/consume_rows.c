@@ -327,9 +327,7 @@ index_by_call(rec *r, const rec_args *a)
 {
     if (a->npos != 1 || a->nkw != 0 || O(r, a->callee) != PyDict_GetItemString(PyEval_GetBuiltins(), "iter") || !rec_is_indexed(r, a->args[0]))
         return false;
-    kin_vid out = rec_index_iterator(r, a->args[0]);
-    rec_drop(r, a->ndrop);
-    rec_await_result(r, out, r->t->vals.at[out].step);
+    rec_push_index_iterator(r, a->args[0], a->ndrop);
     return true;
 }
 

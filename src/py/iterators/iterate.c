@@ -30,9 +30,7 @@ rec_op_get_iter(rec *r)
     if (is_for_generator(r) && rec_iter_of_pinned(r, vid, 1))
         return;
     if (rec_is_indexed(r, vid)) {
-        kin_vid out = rec_index_iterator(r, vid);
-        rec_drop(r, 1);
-        rec_await_result(r, out, r->t->vals.at[out].step);
+        rec_push_index_iterator(r, vid, 1);
         return;
     }
     PyObject *obj = O(r, vid);

@@ -203,7 +203,15 @@ rec_index_iterator(rec *r, kin_vid vid)
     return out;
 }
 
-/* ... for C code that asks for the length first, if it is `sized`. 0: it is no such object. */
+void
+rec_push_index_iterator(rec *r, kin_vid vid, int ndrop)
+{
+    kin_vid out = rec_index_iterator(r, vid);
+    rec_drop(r, ndrop);
+    rec_await_result(r, out, r->t->vals.at[out].step);
+}
+
+/* iter() for C code that asks for the length first, if it is `sized`. 0: it is no such object. */
 static kin_vid
 hidden_index_iterator(rec *r, kin_vid vid, bool sized)
 {
