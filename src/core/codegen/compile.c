@@ -10,7 +10,7 @@
 #include "core/base/fault.h"
 #include "core/codegen/jit_priv.h"
 #include "core/base/clock.h"
-#include "core/codegen/key.h"
+#include "core/fuse/key.h"
 #include "core/program/make.h"
 #include "core/codegen/rescue.h"
 #include "core/codegen/target.h"

@@ -47,7 +47,7 @@ typedef struct {
     LLVMValueRef value, position; /* of an accumulator while its loops run; position: ARGMAX, ARGMIN */
 } kin_emit_state;
 
-/* One emission; see emit.c for the loops, accumulate.c for what they gather, value.c and arithmetic.c for instructions. */
+/* One emission; see emit.c for the loops, accumulate.c for what they gather, value.c and arithmetic.c for instructions, address.c for where they read and write. */
 typedef struct {
     const kin_loops *k;
     const kin_machine *target;
@@ -110,6 +110,25 @@ bool kin_em_is_open(const kin_em *e, uint32_t number);
 LLVMValueRef kin_em_number(const kin_em *e, uint32_t number, int64_t fixed);
 uint32_t kin_em_size_of(const kin_em *e, uint32_t var); /* number of a variable's size */
 void kin_em_error_if(kin_em *e, LLVMValueRef condition);
+
+/* How an index moves from lane to lane. */
+typedef struct {
+    int64_t step;
+    uint32_t number; /* of the step: it may be open, where it is more than 2 */
+    bool irregular;
+} kin_lane_step;
+
+/* -- address.c */
+/* Of an expression's constant, a term's factor, an atom's divisor, an instruction's constant. */
+#define NUMBER_OF(e, what, i) ((e)->open->open == NULL ? KIN_NUMBER_NONE : (e)->open->numbers->what[i])
+void kin_em_place(kin_em *e, unsigned level);
+bool kin_em_deps_vector(const kin_em *e, uint64_t deps); /* does it differ between lanes? */
+void kin_em_need_values(kin_em *e, kin_ix x);
+LLVMValueRef kin_em_index_scalar(kin_em *e, kin_ix x, unsigned level);
+LLVMValueRef kin_em_index_vector(kin_em *e, kin_ix x, unsigned level);
+kin_lane_step kin_em_lanes_of(const kin_em *e, kin_ix x);
+LLVMValueRef kin_em_pointer_at(kin_em *e, uint32_t buffer, kin_ix x, unsigned level, int64_t further);
+LLVMValueRef kin_em_pointers_at(kin_em *e, uint32_t buffer, LLVMValueRef indices);
 
 /* -- arithmetic.c */
 LLVMValueRef kin_em_op(kin_em *e, const kin_loop_inst *in, bool vector);

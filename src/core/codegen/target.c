@@ -5,6 +5,7 @@
 #ifdef KIN_LLVM
 #include <string.h>
 
+#include <llvm-c/Support.h>
 #include <llvm-c/Target.h>
 
 static bool
@@ -17,6 +18,13 @@ has_feature(const char *features, const char *name)
     return false;
 }
 
+/* Loop strength reduction takes a fifth of LLVM's time and finds what address.c has written down already. */
+static void
+choose_passes(void)
+{
+    LLVMParseCommandLineOptions(2, (const char *const[]){"kintsugi", "-disable-lsr"}, NULL);
+}
+
 #if defined(__x86_64__)
 
 static void
@@ -26,6 +34,7 @@ start(void)
     LLVMInitializeX86Target();
     LLVMInitializeX86TargetMC();
     LLVMInitializeX86AsmPrinter();
+    choose_passes();
 }
 
 static const char *
@@ -56,6 +65,7 @@ start(void)
     LLVMInitializeAArch64Target();
     LLVMInitializeAArch64TargetMC();
     LLVMInitializeAArch64AsmPrinter();
+    choose_passes();
 }
 
 static const char *

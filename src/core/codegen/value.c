@@ -34,9 +34,6 @@ kin_em_size_of(const kin_em *e, uint32_t var)
     return e->open->open == NULL ? KIN_NUMBER_NONE : e->open->numbers->of_var[var];
 }
 
-/* Of an expression's constant, a term's factor, an atom's divisor, an instruction's constant. */
-#define NUMBER_OF(e, what, i) ((e)->open->open == NULL ? KIN_NUMBER_NONE : (e)->open->numbers->what[i])
-
 /* -- types ------------------------------------------------------------------------------------------------------- */
 
 bool
@@ -146,26 +143,10 @@ kin_em_level_of(const kin_em *e, uint64_t deps)
     return 0;
 }
 
-static bool
-deps_vector(const kin_em *e, uint64_t deps)
-{
-    return e->run->lanes > 1 && deps >> e->k->vector_var & 1;
-}
-
 bool
 kin_em_is_vector(const kin_em *e, uint32_t inst)
 {
-    return deps_vector(e, e->deps[inst]);
-}
-
-/* Code that follows is of this level: in the innermost open block, or in front of the loop that need not repeat it. */
-static void
-place(kin_em *e, unsigned level)
-{
-    if (level < e->depth)
-        LLVMPositionBuilderBefore(e->b, LLVMGetBasicBlockTerminator(e->before[level + 1]));
-    else
-        LLVMPositionBuilderAtEnd(e->b, e->here);
+    return kin_em_deps_vector(e, e->deps[inst]);
 }
 
 LLVMValueRef
@@ -185,171 +166,6 @@ kin_em_intrinsic(kin_em *e, const char *name, LLVMTypeRef *types, unsigned ntype
     unsigned id = LLVMLookupIntrinsicID(name, strlen(name));
     LLVMValueRef f = LLVMGetIntrinsicDeclaration(e->module, id, types, ntypes);
     return LLVMBuildCall2(e->b, LLVMIntrinsicGetType(e->context, id, types, ntypes), f, args, nargs, "");
-}
-
-static LLVMTypeRef
-i64_type(const kin_em *e)
-{
-    return LLVMInt64TypeInContext(e->context);
-}
-
-static LLVMValueRef
-iota(const kin_em *e, int64_t step)
-{
-    LLVMValueRef lanes[KIN_EMIT_MAX_LANES];
-    for (unsigned i = 0; i < e->run->lanes; i++)
-        lanes[i] = LLVMConstInt(i64_type(e), (unsigned long long)(step * i), true);
-    return LLVMConstVector(lanes, e->run->lanes);
-}
-
-/* -- indices ----------------------------------------------------------------------------------------------------- */
-
-static uint64_t
-atom_deps(const kin_em *e, const kin_ix_atom *a)
-{
-    if (a->kind == KIN_IX_VAR)
-        return 1ull << a->of;
-    return a->kind == KIN_IX_VALUE ? e->deps[a->of] : kin_loops_index_deps(e->k, a->of, e->deps);
-}
-
-/* Values that the index contains come first: computing them moves the builder. */
-static void
-need_values(kin_em *e, kin_ix x)
-{
-    const kin_ix_expr *expr = kin_ix_at(&e->k->ix, x);
-    for (uint32_t i = 0; i < expr->nterms; i++) {
-        const kin_ix_atom *a = &e->k->ix.atoms.at[e->k->ix.terms.at[expr->terms + i].atom];
-        if (a->kind == KIN_IX_VALUE)
-            (void)kin_em_value(e, a->of);
-        else if (a->kind != KIN_IX_VAR)
-            need_values(e, a->of);
-    }
-}
-
-static LLVMValueRef index_scalar(kin_em *e, kin_ix x, unsigned level);
-
-static LLVMValueRef
-atom_scalar(kin_em *e, const kin_ix_atom *a, unsigned level)
-{
-    if (a->kind == KIN_IX_VAR)
-        return e->vars[a->of];
-    if (a->kind == KIN_IX_VALUE)
-        return e->memo[a->of];
-    LLVMValueRef of = index_scalar(e, a->of, level), by = kin_em_number(e, NUMBER_OF(e, of_atom, a - e->k->ix.atoms.at), a->by);
-    place(e, level);
-    return a->kind == KIN_IX_DIV ? LLVMBuildUDiv(e->b, of, by, "") : LLVMBuildURem(e->b, of, by, "");
-}
-
-/* At lane 0, without what differs between lanes in other ways than by a multiple; each term as far out as it may be. */
-static LLVMValueRef
-index_scalar(kin_em *e, kin_ix x, unsigned level)
-{
-    const kin_ix_expr *expr = kin_ix_at(&e->k->ix, x);
-    LLVMValueRef sum = NULL;
-    for (unsigned l = 0; l <= level; l++)
-        for (uint32_t i = 0; i < expr->nterms; i++) {
-            kin_ix_term t = e->k->ix.terms.at[expr->terms + i];
-            const kin_ix_atom *a = &e->k->ix.atoms.at[t.atom];
-            uint64_t d = atom_deps(e, a);
-            if (kin_em_level_of(e, d) != l || (a->kind != KIN_IX_VAR && deps_vector(e, d)))
-                continue;
-            LLVMValueRef v = atom_scalar(e, a, l);
-            place(e, l);
-            if (t.coef != 1)
-                v = LLVMBuildMul(e->b, v, kin_em_number(e, NUMBER_OF(e, of_term, expr->terms + i), t.coef), "");
-            sum = sum ? LLVMBuildAdd(e->b, sum, v, "") : v;
-        }
-    place(e, level);
-    LLVMValueRef c = kin_em_number(e, NUMBER_OF(e, of_expr, x), expr->constant);
-    return sum == NULL ? c : expr->constant ? LLVMBuildAdd(e->b, sum, c, "") : sum;
-}
-
-/* How an index moves from lane to lane. */
-typedef struct {
-    int64_t step;
-    uint32_t number; /* of the step: it may be open, where it is more than 2 */
-    bool irregular;
-} lane_step;
-
-static lane_step
-lanes_of(const kin_em *e, kin_ix x)
-{
-    lane_step s = {0};
-    const kin_ix_expr *expr = kin_ix_at(&e->k->ix, x);
-    for (uint32_t i = 0; i < expr->nterms && e->run->lanes > 1; i++) {
-        kin_ix_term t = e->k->ix.terms.at[expr->terms + i];
-        const kin_ix_atom *a = &e->k->ix.atoms.at[t.atom];
-        if (a->kind == KIN_IX_VAR && a->of == e->k->vector_var)
-            s.step = t.coef, s.number = NUMBER_OF(e, of_term, expr->terms + i);
-        else if (a->kind != KIN_IX_VAR && deps_vector(e, atom_deps(e, a)))
-            s.irregular = true;
-    }
-    return s;
-}
-
-static LLVMValueRef index_vector(kin_em *e, kin_ix x, unsigned level);
-
-/* By a number that the code does not know: there is no instruction for it, but the quotient of two numbers below 2^32 is exact enough in double. */
-static LLVMValueRef
-divide_lanes(kin_em *e, bool quotient, LLVMValueRef v, LLVMValueRef by, LLVMTypeRef wide)
-{
-    LLVMTypeRef t = LLVMTypeOf(v), real = kin_em_with_element(t, LLVMDoubleTypeInContext(e->context));
-    LLVMValueRef n = kin_em_widen(e, wide ? LLVMBuildTrunc(e->b, by, element_of(t), "") : by), q;
-    if (wide)
-        q = LLVMBuildFPToUI(e->b, LLVMBuildFDiv(e->b, LLVMBuildUIToFP(e->b, v, real, ""), LLVMBuildUIToFP(e->b, n, real, ""), ""), t, "");
-    else
-        q = LLVMBuildUDiv(e->b, v, n, "");
-    v = quotient ? q : LLVMBuildSub(e->b, v, LLVMBuildMul(e->b, q, n, ""), "");
-    return wide ? LLVMBuildZExt(e->b, v, wide, "") : v;
-}
-
-static LLVMValueRef
-atom_vector(kin_em *e, const kin_ix_atom *a, unsigned level)
-{
-    if (a->kind == KIN_IX_VALUE)
-        return e->memo[a->of];
-    const kin_ix_expr *of = kin_ix_at(&e->k->ix, a->of);
-    LLVMValueRef v = index_vector(e, a->of, level);
-    LLVMTypeRef wide = LLVMTypeOf(v), narrow = kin_em_with_element(wide, LLVMInt32TypeInContext(e->context));
-    bool small = of->lo >= 0 && of->hi < INT32_MAX; /* 64-bit vector division has no instruction worth the name */
-    if (small)
-        v = LLVMBuildTrunc(e->b, v, narrow, "");
-    uint32_t number = NUMBER_OF(e, of_atom, a - e->k->ix.atoms.at);
-    if (kin_em_is_open(e, number))
-        return divide_lanes(e, a->kind == KIN_IX_DIV, v, kin_em_number(e, number, 0), small ? wide : NULL);
-    LLVMValueRef by = kin_em_int_like(LLVMTypeOf(v), a->by);
-    v = a->kind == KIN_IX_DIV ? LLVMBuildUDiv(e->b, v, by, "") : LLVMBuildURem(e->b, v, by, "");
-    return small ? LLVMBuildZExt(e->b, v, wide, "") : v;
-}
-
-/* By lane: how far it is from lane 0. */
-static LLVMValueRef
-steps_of(kin_em *e, lane_step s)
-{
-    if (!kin_em_is_open(e, s.number))
-        return iota(e, s.step);
-    return LLVMBuildMul(e->b, iota(e, 1), kin_em_widen(e, kin_em_number(e, s.number, 0)), "");
-}
-
-static LLVMValueRef
-index_vector(kin_em *e, kin_ix x, unsigned level)
-{
-    const kin_ix_expr *expr = kin_ix_at(&e->k->ix, x);
-    lane_step s = lanes_of(e, x);
-    LLVMValueRef v = kin_em_widen(e, index_scalar(e, x, level));
-    if (s.step)
-        v = LLVMBuildAdd(e->b, v, steps_of(e, s), "");
-    for (uint32_t i = 0; i < expr->nterms; i++) {
-        kin_ix_term t = e->k->ix.terms.at[expr->terms + i];
-        const kin_ix_atom *a = &e->k->ix.atoms.at[t.atom];
-        if (a->kind == KIN_IX_VAR || !deps_vector(e, atom_deps(e, a)))
-            continue;
-        LLVMValueRef one = atom_vector(e, a, level);
-        if (t.coef != 1)
-            one = LLVMBuildMul(e->b, one, kin_em_widen(e, kin_em_number(e, NUMBER_OF(e, of_term, expr->terms + i), t.coef)), "");
-        v = LLVMBuildAdd(e->b, v, one, "");
-    }
-    return v;
 }
 
 /* -- masks ------------------------------------------------------------------------------------------------------- */
@@ -440,17 +256,6 @@ kin_em_round_half(kin_em *e, LLVMValueRef v, unsigned dtype)
 }
 
 static LLVMValueRef
-pointer_at(kin_em *e, uint32_t buffer, LLVMValueRef index)
-{
-    const kin_loop_buffer *b = &e->k->buffers.at[buffer];
-    int64_t scale = kin_dtype_bytes(b->dtype);
-    if (b->local && e->run->kind == KIN_RUN_COLUMNS)
-        scale *= e->run->lanes;
-    LLVMValueRef bytes = LLVMBuildMul(e->b, index, kin_em_int_like(LLVMTypeOf(index), scale), "");
-    return LLVMBuildGEP2(e->b, LLVMInt8TypeInContext(e->context), e->bases[buffer], &bytes, 1, "");
-}
-
-static LLVMValueRef
 align_const(const kin_em *e, unsigned dtype)
 {
     return LLVMConstInt(LLVMInt32TypeInContext(e->context), kin_dtype_bytes(dtype), false);
@@ -458,11 +263,10 @@ align_const(const kin_em *e, unsigned dtype)
 
 /* Where nothing may be read, some other place is. */
 static LLVMValueRef
-load_one(kin_em *e, uint32_t buffer, unsigned dtype, LLVMValueRef index, LLVMValueRef mask)
+load_one(kin_em *e, unsigned dtype, LLVMValueRef p, LLVMValueRef mask)
 {
-    LLVMValueRef p = pointer_at(e, buffer, index);
     if (mask) {
-        LLVMTypeRef i64 = i64_type(e);
+        LLVMTypeRef i64 = LLVMInt64TypeInContext(e->context);
         LLVMValueRef other = kin_em_alloca(e, LLVMArrayType2(i64, 2), 16);
         LLVMBuildStore(e->b, LLVMConstNull(LLVMArrayType2(i64, 2)), other);
         p = LLVMBuildSelect(e->b, mask, p, other, "");
@@ -485,10 +289,9 @@ load_lanes(kin_em *e, uint32_t buffer, unsigned dtype, LLVMValueRef p, LLVMValue
 }
 
 static LLVMValueRef
-load_run(kin_em *e, uint32_t buffer, unsigned dtype, LLVMValueRef index, LLVMValueRef mask)
+load_run(kin_em *e, uint32_t buffer, unsigned dtype, LLVMValueRef p, LLVMValueRef mask)
 {
     LLVMTypeRef t = memory_type(e, dtype, true);
-    LLVMValueRef p = pointer_at(e, buffer, index);
     if (mask)
         return load_lanes(e, buffer, dtype, p, mask);
     LLVMValueRef v = LLVMBuildLoad2(e->b, t, p, "");
@@ -503,10 +306,10 @@ all_lanes(const kin_em *e)
 }
 
 static LLVMValueRef
-load_gather(kin_em *e, uint32_t buffer, unsigned dtype, LLVMValueRef index, LLVMValueRef mask)
+load_gather(kin_em *e, uint32_t buffer, unsigned dtype, LLVMValueRef indices, LLVMValueRef mask)
 {
     LLVMTypeRef t = memory_type(e, dtype, true);
-    LLVMValueRef p = pointer_at(e, buffer, index);
+    LLVMValueRef p = kin_em_pointers_at(e, buffer, indices);
     LLVMTypeRef types[] = {t, LLVMTypeOf(p)};
     LLVMValueRef args[] = {p, align_const(e, dtype), mask ? mask : all_lanes(e), LLVMConstNull(t)};
     return kin_em_intrinsic(e, "llvm.masked.gather", types, 2, args, 4);
@@ -515,7 +318,7 @@ load_gather(kin_em *e, uint32_t buffer, unsigned dtype, LLVMValueRef index, LLVM
 /* -- from the end to the start ----------------------------------------------------------------------------------- */
 
 static bool
-is_backwards(const kin_em *e, lane_step s)
+is_backwards(const kin_em *e, kin_lane_step s)
 {
     return !s.irregular && s.step == -1 && !kin_em_is_open(e, s.number);
 }
@@ -530,19 +333,18 @@ turn_lanes(kin_em *e, LLVMValueRef v)
     return LLVMBuildShuffleVector(e->b, v, LLVMGetPoison(LLVMTypeOf(v)), LLVMConstVector(lanes, e->run->lanes), "");
 }
 
-/* index: of lane 0, the last one in memory. */
+/* p: of the last lane, the first one in memory. */
 static LLVMValueRef
-load_backwards(kin_em *e, uint32_t buffer, unsigned dtype, LLVMValueRef index, LLVMValueRef mask)
+load_backwards(kin_em *e, uint32_t buffer, unsigned dtype, LLVMValueRef p, LLVMValueRef mask)
 {
-    index = LLVMBuildSub(e->b, index, kin_em_int_like(LLVMTypeOf(index), e->run->lanes - 1), "");
-    return turn_lanes(e, load_run(e, buffer, dtype, index, mask ? turn_lanes(e, mask) : NULL));
+    return turn_lanes(e, load_run(e, buffer, dtype, p, mask ? turn_lanes(e, mask) : NULL));
 }
 
 /* -- every other element -------------------------------------------------------------------------------------------
  * Two vectors next to each other with every second lane masked cost a tenth of what a gather or a scatter does. */
 
 static bool
-is_every_other(const kin_em *e, lane_step s, unsigned dtype)
+is_every_other(const kin_em *e, kin_lane_step s, unsigned dtype)
 {
     return !s.irregular && s.step == 2 && kin_dtype_bytes(dtype) >= 4 && e->target->vector_bytes == 64 && e->run->lanes >= 4 && e->run->lanes <= 32;
 }
@@ -576,18 +378,12 @@ half_mask(kin_em *e, LLVMValueRef mask, unsigned h)
 }
 
 static LLVMValueRef
-half_pointer(kin_em *e, uint32_t buffer, LLVMValueRef index, unsigned h)
-{
-    return pointer_at(e, buffer, LLVMBuildAdd(e->b, index, kin_em_int_like(LLVMTypeOf(index), h * e->run->lanes), ""));
-}
-
-static LLVMValueRef
-load_every_other(kin_em *e, uint32_t buffer, unsigned dtype, LLVMValueRef index, LLVMValueRef mask)
+load_every_other(kin_em *e, const kin_loop_inst *in, unsigned level, LLVMValueRef mask)
 {
     LLVMValueRef halves[2];
     unsigned which[32];
     for (unsigned h = 0; h < 2; h++)
-        halves[h] = load_lanes(e, buffer, dtype, half_pointer(e, buffer, index, h), half_mask(e, mask, h));
+        halves[h] = load_lanes(e, in->buffer, in->dtype, kin_em_pointer_at(e, in->buffer, in->index, level, h * e->run->lanes), half_mask(e, mask, h));
     for (unsigned i = 0; i < e->run->lanes; i++)
         which[i] = 2 * i;
     return choose_lanes(e, halves[0], halves[1], which);
@@ -596,9 +392,8 @@ load_every_other(kin_em *e, uint32_t buffer, unsigned dtype, LLVMValueRef index,
 static void
 store_every_other(kin_em *e, const kin_loop_action *a, LLVMValueRef v, LLVMValueRef mask)
 {
-    LLVMValueRef index = index_scalar(e, a->index, e->depth);
     for (unsigned h = 0; h < 2; h++) {
-        LLVMValueRef p = half_pointer(e, a->buffer, index, h);
+        LLVMValueRef p = kin_em_pointer_at(e, a->buffer, a->index, e->depth, h * e->run->lanes);
         LLVMTypeRef types[] = {LLVMTypeOf(v), LLVMTypeOf(p)};
         LLVMValueRef args[] = {spread_half(e, v, LLVMGetPoison(LLVMTypeOf(v)), h), p, align_const(e, a->dtype), half_mask(e, mask, h)};
         kin_em_intrinsic(e, "llvm.masked.store", types, 2, args, 4);
@@ -614,26 +409,23 @@ is_local_columns(const kin_em *e, uint32_t buffer)
 static LLVMValueRef
 emit_load(kin_em *e, const kin_loop_inst *in, bool vector, unsigned level)
 {
-    lane_step s = lanes_of(e, in->index);
+    kin_lane_step s = kin_em_lanes_of(e, in->index);
     bool run = vector && !s.irregular && s.step == 1;
-    if (is_local_columns(e, in->buffer)) {
-        LLVMValueRef index = index_scalar(e, in->index, level);
-        return from_memory(e, load_run(e, in->buffer, in->dtype, index, NULL), in->dtype);
-    }
+    if (is_local_columns(e, in->buffer))
+        return from_memory(e, load_run(e, in->buffer, in->dtype, kin_em_pointer_at(e, in->buffer, in->index, level, 0), NULL), in->dtype);
     LLVMValueRef v;
     if (vector && is_every_other(e, s, in->dtype)) {
-        LLVMValueRef index = index_scalar(e, in->index, level);
-        v = load_every_other(e, in->buffer, in->dtype, index, kin_em_mask_for(e, in->mask, true));
+        v = load_every_other(e, in, level, kin_em_mask_for(e, in->mask, true));
     } else if (vector && is_backwards(e, s)) {
-        LLVMValueRef index = index_scalar(e, in->index, level);
-        v = load_backwards(e, in->buffer, in->dtype, index, kin_em_mask_for(e, in->mask, true));
+        LLVMValueRef p = kin_em_pointer_at(e, in->buffer, in->index, level, 1 - (int64_t)e->run->lanes);
+        v = load_backwards(e, in->buffer, in->dtype, p, kin_em_mask_for(e, in->mask, true));
     } else if (vector && (s.irregular || (s.step != 0 && s.step != 1))) {
-        LLVMValueRef index = index_vector(e, in->index, level);
-        v = load_gather(e, in->buffer, in->dtype, index, kin_em_mask_for(e, in->mask, true));
+        LLVMValueRef indices = kin_em_index_vector(e, in->index, level);
+        v = load_gather(e, in->buffer, in->dtype, indices, kin_em_mask_for(e, in->mask, true));
     } else {
-        LLVMValueRef index = index_scalar(e, in->index, level);
+        LLVMValueRef p = kin_em_pointer_at(e, in->buffer, in->index, level, 0);
         LLVMValueRef mask = kin_em_mask_for(e, in->mask, run);
-        v = run ? load_run(e, in->buffer, in->dtype, index, mask) : load_one(e, in->buffer, in->dtype, index, mask);
+        v = run ? load_run(e, in->buffer, in->dtype, p, mask) : load_one(e, in->dtype, p, mask);
     }
     v = from_memory(e, v, in->dtype);
     return vector ? kin_em_widen(e, v) : v;
@@ -643,15 +435,15 @@ LLVMValueRef
 kin_em_load_for_update(kin_em *e, const kin_loop_action *a, bool vector)
 {
     kin_loop_inst in = {.kind = KIN_LI_LOAD, .dtype = a->dtype, .buffer = a->buffer, .index = a->index};
-    need_values(e, a->index);
-    place(e, e->depth);
+    kin_em_need_values(e, a->index);
+    kin_em_place(e, e->depth);
     return emit_load(e, &in, vector, e->depth);
 }
 
 static void
 store_scatter(kin_em *e, const kin_loop_action *a, LLVMValueRef v, LLVMValueRef mask)
 {
-    LLVMValueRef p = pointer_at(e, a->buffer, index_vector(e, a->index, e->depth));
+    LLVMValueRef p = kin_em_pointers_at(e, a->buffer, kin_em_index_vector(e, a->index, e->depth));
     LLVMTypeRef types[] = {LLVMTypeOf(v), LLVMTypeOf(p)};
     LLVMValueRef args[] = {v, p, align_const(e, a->dtype), mask ? mask : all_lanes(e)};
     kin_em_intrinsic(e, "llvm.masked.scatter", types, 2, args, 4);
@@ -690,7 +482,7 @@ mark_streaming(kin_em *e, LLVMValueRef store, unsigned align)
 static void
 store_run(kin_em *e, const kin_loop_action *a, LLVMValueRef v, LLVMValueRef mask)
 {
-    LLVMValueRef p = pointer_at(e, a->buffer, index_scalar(e, a->index, e->depth));
+    LLVMValueRef p = kin_em_pointer_at(e, a->buffer, a->index, e->depth, 0);
     if (mask) {
         LLVMTypeRef types[] = {LLVMTypeOf(v), LLVMTypeOf(p)};
         LLVMValueRef args[] = {v, p, align_const(e, a->dtype), mask};
@@ -708,9 +500,9 @@ store_run(kin_em *e, const kin_loop_action *a, LLVMValueRef v, LLVMValueRef mask
 void
 kin_em_store(kin_em *e, const kin_loop_action *a, LLVMValueRef value, bool vector)
 {
-    need_values(e, a->index);
-    place(e, e->depth);
-    lane_step s = lanes_of(e, a->index);
+    kin_em_need_values(e, a->index);
+    kin_em_place(e, e->depth);
+    kin_lane_step s = kin_em_lanes_of(e, a->index);
     bool local = is_local_columns(e, a->buffer);
     vector = e->run->lanes > 1 && (local || vector || s.step || s.irregular);
     LLVMValueRef v = to_memory(e, vector ? kin_em_widen(e, value) : value, a->dtype);
@@ -757,7 +549,7 @@ emit_inst(kin_em *e, uint32_t n, bool vector, unsigned level)
     const kin_loop_inst *in = &e->k->insts.at[n];
     switch ((kin_loop_inst_kind)in->kind) {
     case KIN_LI_CONST: return emit_const(e, in, NUMBER_OF(e, of_inst, n));
-    case KIN_LI_INDEX: return vector ? index_vector(e, in->index, level) : index_scalar(e, in->index, level);
+    case KIN_LI_INDEX: return vector ? kin_em_index_vector(e, in->index, level) : kin_em_index_scalar(e, in->index, level);
     case KIN_LI_LOAD: return emit_load(e, in, vector, level);
     case KIN_LI_CHECK: return emit_check(e, in, vector);
     case KIN_LI_ACC:
@@ -785,9 +577,9 @@ kin_em_value(kin_em *e, uint32_t n)
     if (in->mask)
         (void)kin_em_value(e, in->mask);
     if (in->kind == KIN_LI_INDEX || in->kind == KIN_LI_LOAD)
-        need_values(e, in->index);
+        kin_em_need_values(e, in->index);
     unsigned level = kin_em_level_of(e, e->deps[n]);
-    place(e, level);
+    kin_em_place(e, level);
     LLVMValueRef v = emit_inst(e, n, kin_em_is_vector(e, n), level);
     if (v == NULL) {
         kin_em_fail(e, kin_ir_op_name(in->op));

@@ -2,7 +2,7 @@
  * copied whole if they have no padding. Index expressions are written in full, because their numbers depend on what else was tried
  * while the kernel was built.
  */
-#include "core/codegen/key.h"
+#include "core/fuse/key.h"
 
 #define ADD(v) kin_text_add_len(key, (const char *)&(v), (uint32_t)sizeof(v))
 

@@ -2,8 +2,8 @@
  * the outermost variable usually is not: a kernel gets its range when it is called, so code that was compiled for
  * one length serves others.
  */
-#ifndef KIN_CODEGEN_KEY_H
-#define KIN_CODEGEN_KEY_H
+#ifndef KIN_FUSE_KEY_H
+#define KIN_FUSE_KEY_H
 
 #include "core/diag/text.h"
 #include "core/fuse/loops.h"
