@@ -102,7 +102,7 @@ run_once(const kin_program *p, void **memory)
         void *at[64];
         for (uint32_t b = 0; b < k->nbuffers; b++)
             at[b] = memory[k->buffers[b]];
-        if (k->fn(at, 0, k->range))
+        if (k->fn(at, 0, k->range, k->numbers))
             return -1;
     }
     return now_ms() - start;
@@ -130,11 +130,11 @@ measure(kin_jit *jit, const bench *b, int64_t r, int64_t c)
                 ((float *)memory[i])[j] = (float)(j % 1021) / 512.0f + 0.1f;
     }
     double best = 1e9;
-    for (int i = 0; i < 12; i++) {
+    for (int i = 0; i < 40; i++) {
         double t = run_once(p, memory);
         best = t < best ? t : best;
     }
-    printf("%-12s %5lldx%lld  run %7.3f ms  %5.1f GB/s  kernels %u  fuse %.2f  emit %.2f  llvm %.2f ms%s\n", b->name, (long long)r,
+    printf("%-12s %5lldx%lld  run %8.4f ms  %5.1f GB/s  kernels %u  fuse %.2f  emit %.2f  llvm %.2f ms%s\n", b->name, (long long)r,
            (long long)c, best, 8e-6 * (double)(r * c) / best, s.kernels, s.fuse_ns / 1e6, s.codegen_ns / 1e6, s.llvm_ns / 1e6,
            s.from_memory ? "  (known)" : "");
     for (uint32_t i = 0; i < p->buffers.len; i++)
@@ -156,10 +156,10 @@ main(int argc, char **argv)
         printf("%s\n", why.at);
         return 1;
     }
-    static const int64_t rows[] = {256, 1024, 4096};
+    static const int64_t sizes[][2] = {{64, 768}, {256, 4096}, {4096, 4096}}; /* in the first cache, in the last one, in memory */
     for (unsigned i = 0; i < 3; i++)
         for (size_t b = 0; b < sizeof benches / sizeof *benches; b++)
-            measure(jit, &benches[b], rows[i], 4096);
+            measure(jit, &benches[b], sizes[i][0], sizes[i][1]);
     kin_jit_free(jit);
     return 0;
 }
