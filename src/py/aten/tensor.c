@@ -252,13 +252,32 @@ enter(PyObject *stack, const char *module_name, const char *name)
     return entered != NULL;
 }
 
-/* Modes of the program off, or on again: under export or FakeTensorMode the samples below would be no plain tensors, and no mode sees them made. */
+/* A mode of the program sees what tensors are asked for; -1: that is not known. */
+static int
+has_modes(void)
+{
+    static const char *const counts[][2] = {{"torch._C", "_len_torch_dispatch_stack"}, {"torch._ops", "_len_torch_dispatch_stack_pre_dispatch"}};
+    for (int i = 0; i < 2; i++) {
+        PyObject *module = PyImport_ImportModule(counts[i][0]), *count = module ? PyObject_CallMethod(module, counts[i][1], NULL) : NULL;
+        int any = count ? PyObject_IsTrue(count) : -1;
+        Py_XDECREF(module);
+        Py_XDECREF(count);
+        if (any)
+            return any;
+    }
+    return 0;
+}
+
+/* Modes of the program off, or on again: under export or FakeTensorMode the samples below would be no plain tensors, and no mode sees them made.
+ * PyTorch's function for it imports modules (3 ms of the first call), so it is only called where there are any. */
 static PyObject *
 modes_off(void)
 {
     PyObject *module = PyImport_ImportModule("contextlib"), *stack = module ? PyObject_CallMethod(module, "ExitStack", NULL) : NULL;
     Py_XDECREF(module);
-    if (stack == NULL || (enter(stack, "torch._C", "DisableTorchFunction") && enter(stack, "torch.utils._python_dispatch", "_disable_current_modes")))
+    int any = stack ? has_modes() : -1;
+    if (stack == NULL || (any >= 0 && enter(stack, "torch._C", "DisableTorchFunction") &&
+                          (!any || enter(stack, "torch.utils._python_dispatch", "_disable_current_modes"))))
         return stack;
     (void)modes_on(stack);
     return NULL;
