@@ -132,7 +132,7 @@ def vocabulary():
         "operators": set(re.findall(r"^ATEN\((\w+),", texts["src/core/aten/aten.def"], re.M)),
         "callables": {name.split(".")[-1] for name in re.findall(r'^CALLABLE\("[^"]+", "([^"]+)"', texts["src/core/trace/callables.def"], re.M)},
         "steps": set(re.findall(r"^STEP\(([A-Z_]+),", texts["src/core/trace/steps.def"], re.M)),
-        "opcodes": re.findall(r"^NATIVE\(([A-Z_]+),", texts["src/core/bytecode/native.def"], re.M),
+        "opcodes": re.findall(r"^NATIVE\(([A-Z_]+),", texts["src/core/bytecode/canon.def"], re.M),
     }
 
 

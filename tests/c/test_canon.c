@@ -1,4 +1,4 @@
-/* What opcodes of each CPython version do in canonical operations (src/core/bytecode/native.def): complete, with the same effect
+/* What opcodes of each CPython version do in canonical operations (src/core/bytecode/canon.def): complete, with the same effect
  * on the stack as the opcode itself, and the differences between versions gone. */
 #include "core/bytecode/bytecode.h"
 

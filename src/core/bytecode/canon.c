@@ -1,4 +1,4 @@
-/* Translates opcodes into canonical operations. native.def says what an opcode does; this file handles what needs more than its own oparg: the
+/* Translates opcodes into canonical operations. canon.def says what an opcode does; this file handles what needs more than its own oparg: the
  * keyword names of a call, and the destinations of jumps that skip the instruction they point to. */
 #include "core/bytecode/canon.h"
 
@@ -10,7 +10,6 @@
 static const char *const names[] = {
 #define CANON(N, leaves, effect, operands) #N,
 #include "core/bytecode/canon.def"
-#undef CANON
 };
 
 #define NAMES(NAME, symbol, text) {symbol, symbol "=", text, "i" text, "__" text "__", "__r" text "__"},
@@ -91,8 +90,7 @@ translate(kin_instr *in, kin_py_version v)
     case KIN_OP_##N:         \
         (void)(actions);     \
         break;
-#include "core/bytecode/native.def"
-#undef NATIVE
+#include "core/bytecode/canon.def"
     case KIN_OP_NONE:
     case KIN_OP__COUNT:
         break;
@@ -161,7 +159,6 @@ kin_instr_leaves(const kin_instr *in)
     static const uint8_t leaves[] = {
 #define CANON(N, what, effect, operands) KIN_LEAVES_##what,
 #include "core/bytecode/canon.def"
-#undef CANON
     };
     if (in->ndoes == 0)
         return in->target == UINT32_MAX ? KIN_LEAVES_NOTHING : KIN_LEAVES_MANY;
@@ -187,7 +184,6 @@ effect_of(kin_action action)
     case KIN_DO_##N:                       \
         return effect;
 #include "core/bytecode/canon.def"
-#undef CANON
     case KIN_DO__COUNT:
         break;
     }

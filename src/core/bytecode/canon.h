@@ -7,7 +7,7 @@
  *     const kin_instr *in = kin_code_at(code, offset);
  *     for (int i = 0; i < in->ndoes; i++) switch ((kin_canon)in->does[i].op) { case KIN_DO_LOAD_LOCAL: ... in->does[i].arg
  *
- * canon.def lists the operations with their operands, native.def says what each opcode does.
+ * canon.def lists the operations with their operands, and says of which each opcode consists.
  */
 #ifndef KIN_BYTECODE_CANON_H
 #define KIN_BYTECODE_CANON_H
@@ -18,7 +18,6 @@
 typedef enum {
 #define CANON(N, leaves, effect, operands) KIN_DO_##N,
 #include "core/bytecode/canon.def"
-#undef CANON
     KIN_DO__COUNT
 } kin_canon;
 
