@@ -519,6 +519,24 @@ coords_of(walk *w, kin_irn n, kin_ix *coords, bool *row, bool alone)
     return w->why == NULL;
 }
 
+/* Where the elements of operand `arg` are that the statement takes; false: it cannot. */
+static bool
+operand_coords(walk *w, const statement *s, unsigned arg, kin_ix *coords, kin_irn *operand)
+{
+    bool row;
+    *operand = kin_ir_arg(w->f->ir, s->node, arg);
+    return coords_of(w, *operand, coords, &row, false);
+}
+
+/* An action that writes to the statement's result at these coordinates. */
+static void
+act_on_result(walk *w, const statement *s, const kin_ix *coords, kin_loop_action a)
+{
+    a.buffer = buffer_of(w, s->node, true);
+    a.index = memory_index(w, s->node, coords);
+    act(w, a);
+}
+
 static void
 do_value(walk *w, const statement *s, bool final, bool alone)
 {
@@ -540,10 +558,7 @@ do_value(walk *w, const statement *s, bool final, bool alone)
         kin_ix number = linearise(&w->k->ix, fuse_node(w->f, s->cat)->ndim, fuse_sizes(w->f, s->cat), coords);
         delinearise(&w->k->ix, number, fuse_node(w->f, s->node)->ndim, fuse_sizes(w->f, s->node), coords);
     }
-    kin_loop_action a = {.kind = KIN_LA_STORE, .dtype = node->dtype, .row = row, .phase = w->phases.at[v], .value = v};
-    a.buffer = buffer_of(w, s->node, true);
-    a.index = memory_index(w, s->node, coords);
-    act(w, a);
+    act_on_result(w, s, coords, (kin_loop_action){.kind = KIN_LA_STORE, .dtype = node->dtype, .row = row, .phase = w->phases.at[v], .value = v});
 }
 
 static bool
@@ -572,11 +587,10 @@ position_of(walk *w, kin_irn n, kin_irn from, const kin_ix *coords)
 static void
 do_reduce(walk *w, const statement *s, bool final)
 {
-    kin_irn from = kin_ir_arg(w->f->ir, s->node, 0);
+    kin_irn from;
     const kin_ir_node *node = fuse_node(w->f, s->node);
     kin_ix coords[KIN_IR_MAX_DIMS];
-    bool row;
-    if (!coords_of(w, from, coords, &row, false))
+    if (!operand_coords(w, s, 0, coords, &from))
         return;
     for (unsigned d = 0; d < fuse_node(w->f, from)->ndim; d++)
         if (!only(w, coords[d], has_dim(w->f, s->node, d)) && !w->k->ix.split) {
@@ -606,28 +620,20 @@ do_reduce(walk *w, const statement *s, bool final)
     if (final && !w->f->nodes[s->node].needed)
         return;
     bool one = numel_of_vars(w, true) == numel_of_vars(w, false);
-    kin_loop_action store = {.kind = KIN_LA_STORE, .dtype = node->dtype, .row = !one, .phase = w->phases.at[r], .value = r};
-    store.buffer = buffer_of(w, s->node, true);
-    store.index = memory_index(w, s->node, coords);
-    act(w, store);
+    act_on_result(w, s, coords, (kin_loop_action){.kind = KIN_LA_STORE, .dtype = node->dtype, .row = !one, .phase = w->phases.at[r], .value = r});
 }
 
 static void
 do_scan(walk *w, const statement *s)
 {
-    kin_irn from = kin_ir_arg(w->f->ir, s->node, 0);
+    kin_irn from;
     const kin_ir_node *node = fuse_node(w->f, s->node);
     kin_ix coords[KIN_IR_MAX_DIMS];
-    bool row;
-    if (!coords_of(w, from, coords, &row, false))
+    if (!operand_coords(w, s, 0, coords, &from))
         return;
     uint32_t v = value(w, from, coords, 0);
-    kin_loop_action a = {.kind = KIN_LA_SCAN, .op = node->op, .dtype = node->dtype, .value = v};
-    a.acc = w->k->naccs++;
-    a.buffer = buffer_of(w, s->node, true);
-    a.index = memory_index(w, s->node, coords);
     w->k->ordered = true;
-    act(w, a);
+    act_on_result(w, s, coords, (kin_loop_action){.kind = KIN_LA_SCAN, .op = node->op, .dtype = node->dtype, .value = v, .acc = w->k->naccs++});
 }
 
 static void
@@ -635,19 +641,15 @@ do_update(walk *w, const statement *s)
 {
     const kin_ir_node *node = fuse_node(w->f, s->node);
     const int64_t *attrs = kin_ir_attrs(w->f->ir, s->node);
-    kin_irn source = kin_ir_arg(w->f->ir, s->node, 1);
+    kin_irn source;
     kin_ix coords[KIN_IR_MAX_DIMS], to[KIN_IR_MAX_DIMS];
-    bool row;
     uint32_t checks[KIN_IR_MAX_DIMS];
-    if (!coords_of(w, source, coords, &row, false))
+    if (!operand_coords(w, s, 1, coords, &source))
         return;
     index_coords(w, s->node, attrs + 1, s->node, coords, 0, 2, to, checks);
     uint32_t v = value(w, source, coords, 0);
-    kin_loop_action a = {.kind = KIN_LA_UPDATE, .op = (uint8_t)attrs[0], .dtype = node->dtype, .value = v};
-    a.buffer = buffer_of(w, s->node, true);
-    a.index = memory_index(w, s->node, to);
     w->k->ordered = true;
-    act(w, a);
+    act_on_result(w, s, to, (kin_loop_action){.kind = KIN_LA_UPDATE, .op = (uint8_t)attrs[0], .dtype = node->dtype, .value = v});
 }
 
 static void
