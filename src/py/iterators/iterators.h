@@ -72,7 +72,7 @@ bool rec_lazy_for_real(rec *r, kin_vid lazy, kin_vid **items, uint32_t *n); /* a
 /* ---- mapping.c ---- */
 bool rec_consume_mapping(rec *r, const rec_args *a);
 bool rec_consume_display(rec *r, kin_vid dict, kin_vid mapping, int row); /* {**mapping}, f(**mapping); row: of breaks.def, should it come to ... */
-void rec_grow_opaquely(rec *r, kin_step_kind kind, kin_vid mapping, int row); /* ... the instruction as an opaque step */
+void rec_grow_opaquely(rec *r, kin_step_kind kind, kin_vid from, int row); /* ... the instruction as an opaque step; of lists, too */
 
 /* ---- starred.c ---- */
 void rec_op_list_extend(rec *r);

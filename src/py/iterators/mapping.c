@@ -185,17 +185,16 @@ finish_display(rec *r, rec_consumer *c)
 }
 
 void
-rec_grow_opaquely(rec *r, kin_step_kind kind, kin_vid mapping, int row)
+rec_grow_opaquely(rec *r, kin_step_kind kind, kin_vid from, int row)
 {
-    kin_vid dict = rec_peek(r, r->top->arg);
-    const kin_vid args[3] = {dict, mapping, kind == KIN_STEP_DICT_MERGE ? rec_peek(r, r->top->arg + 2) : 0};
+    kin_vid display = rec_peek(r, r->top->arg);
+    const kin_vid args[3] = {display, from, kind == KIN_STEP_DICT_MERGE ? rec_peek(r, r->top->arg + 2) : 0};
     uint32_t s = rec_step(r, kind, KIN_STEP_OPAQUE | KIN_STEP_EFFECT, args, kind == KIN_STEP_DICT_MERGE ? 3 : 2);
     if (row >= 0)
         rec_break(r, s, row);
-    rec_end_if_read(r, dict);
-    if (VIRTUAL(r, dict) != NULL)
-        VIRTUAL(r, dict)->known = false;
-    rec_forget_contents(r);
+    if (VIRTUAL(r, display) != NULL)
+        VIRTUAL(r, display)->known = false;
+    rec_forget_contents(r); /* which ends the epoch, also of a display that is read by path */
     r->skip_expected = true;
     rec_drop(r, 1);
 }
@@ -242,6 +241,20 @@ is_mapping(rec *r, kin_vid vid)
     return dict ? (ours || rec_leaves_to_dict(r, vid, REC_STR("keys"))) && (computes || rec_leaves_to_dict(r, vid, REC_STR("__getitem__"))) : ours && computes;
 }
 
+/* A dict's own keys are known; their values are what its __getitem__ gives. */
+static void
+ask_own_keys(rec *r, rec_consumer *c, const kin_vid *pairs, uint32_t n)
+{
+    kin_vid *keys = malloc((n / 2 + 1) * sizeof *keys);
+    for (uint32_t i = 0; keys != NULL && i < n / 2; i++)
+        keys[i] = pairs[2 * i];
+    if (keys != NULL)
+        ask_values(r, c, keys, n / 2);
+    else
+        rec_refuse(r);
+    free(keys);
+}
+
 static rec_consumer *
 begin(rec *r, const consumer_row *row, kin_vid mapping)
 {
@@ -249,20 +262,16 @@ begin(rec *r, const consumer_row *row, kin_vid mapping)
         rec_root(r, mapping);
     kin_vid keys = method_of(r, mapping, "keys"), item = method_of(r, mapping, "__getitem__"), *own = NULL;
     uint32_t n = 0;
-    bool known = keys != 0 || (PyDict_Check(O(r, mapping)) && rec_own_pairs(r, mapping, &own, &n));
-    rec_consumer *c = known && (item != 0 || PyDict_Check(O(r, mapping))) ? rec_begin_consumer(r, NULL) : NULL;
+    bool dict = PyDict_Check(O(r, mapping)), known = keys != 0 || (dict && rec_own_pairs(r, mapping, &own, &n));
+    rec_consumer *c = known && (item != 0 || dict) ? rec_begin_consumer(r, NULL) : NULL;
     if (c != NULL) {
         c->row = row;
         c->source = mapping;
         c->callback = item;
-    }
-    if (c != NULL && keys != 0) {
-        rec_args call = {.callee = keys, .args = &mapping, .npos = 1};
-        rec_call_or_refuse(r, &call);
-    } else if (c != NULL) {
-        for (uint32_t i = 0; i < n / 2; i++)
-            own[i] = own[2 * i];
-        ask_values(r, c, own, n / 2);
+        if (keys != 0)
+            rec_call_or_refuse(r, &(rec_args){.callee = keys, .args = &mapping, .npos = 1});
+        else
+            ask_own_keys(r, c, own, n);
     }
     free(own);
     return c;

@@ -169,33 +169,20 @@ rec_op_list_extend(rec *r)
     rec_virtual *f = VIRTUAL(r, list);
     bool tensor = kin_is_tensor(O(r, v)) && f != NULL && f->known;
     bool known = f != NULL && f->known && (tensor ? rec_iterated(r, &args[1], &items, &n) : rec_use_up(r, v, &items, &n));
-    bool quiet = known || rec_is_plain_value(O(r, v));
+    if (!known && !rec_is_plain_value(O(r, v))) {
+        rec_grow_opaquely(r, KIN_STEP_LIST_EXTEND, v, -1);
+        return;
+    }
     if (known)
         args[1] = rec_take_apart(r, args[1], items, n);
-    rec_step(r, KIN_STEP_LIST_EXTEND, quiet ? KIN_STEP_MUTATES : KIN_STEP_OPAQUE | KIN_STEP_EFFECT, args, 2);
+    rec_step(r, KIN_STEP_LIST_EXTEND, KIN_STEP_MUTATES, args, 2);
     rec_end_if_read(r, list);
     if (known)
         for (uint32_t i = 0; i < n; i++)
             rec_virtual_push(f, items[i]);
     else if (f != NULL)
         f->known = false;
-    if (!quiet) {
-        rec_forget_contents(r);
-        r->skip_expected = true;
-    }
     free(items);
-    rec_drop(r, 1);
-}
-
-static void
-extend_step(rec *r)
-{
-    kin_vid list = rec_peek(r, r->top->arg), args[2] = {list, rec_peek(r, 0)};
-    rec_step(r, KIN_STEP_LIST_EXTEND, KIN_STEP_OPAQUE | KIN_STEP_EFFECT, args, 2);
-    if (VIRTUAL(r, list) != NULL)
-        VIRTUAL(r, list)->known = false;
-    rec_forget_contents(r);
-    r->skip_expected = true;
     rec_drop(r, 1);
 }
 
@@ -235,7 +222,7 @@ rec_refuse_starred(rec *r, const rec_consumer *c)
     if (c->before == INTO_CALL)
         star_call_step(r);
     else
-        extend_step(r);
+        rec_grow_opaquely(r, KIN_STEP_LIST_EXTEND, rec_peek(r, 0), -1);
 }
 
 /* f(*thing, **known) where C code iterates over thing. */
