@@ -4,6 +4,7 @@
 #include "py/aten/modes.h"
 #include "py/compat/kinds.h"
 #include "py/recorder/rec.h"
+#include <assert.h>
 #include <stdarg.h>
 
 /* -- snapshots ------------------------------------------------------------------------------------------------ */
@@ -424,9 +425,12 @@ rec_push(rec *r, kin_vid vid)
         rec_bug(r, "an instruction left more on the stack than its code has room for");
         return;
     }
-    if (f->sp < f->sp0 && f->nundo == REC_UNDO) {
-        rec_bug(r, "an instruction overwrote too many operands");
-    } else if (f->sp < f->sp0) {
+    if (f->sp < f->sp0) {
+        assert(f->nundo < REC_UNDO);
+        if (f->nundo == REC_UNDO) { /* without asserts, too, a snapshot may not lack an operand */
+            rec_bug(r, "an instruction overwrote too many operands");
+            return;
+        }
         f->undo[f->nundo].slot = slot;
         f->undo[f->nundo++].old = f->slots[slot];
     }
