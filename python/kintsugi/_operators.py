@@ -16,6 +16,8 @@ import types
 
 import torch
 
+from ._engine import engine
+
 LIMIT = 4096
 
 
@@ -130,9 +132,6 @@ def _describe(pred, true_fn, false_fn, operands):
 
 # -- operators that run functions of the program ---------------------------------------------------------------------------------------
 
-# What these do under their names is to compute, where their operands do.
-_BUILTINS = {"abs", "all", "any", "bool", "callable", "complex", "dict", "divmod", "enumerate", "float", "int", "isinstance", "len", "list", "max",
-             "min", "pow", "range", "reversed", "round", "slice", "str", "sum", "tuple", "type", "zip", "None", "True", "False", "NotImplemented"}
 # Methods of lists, dicts, sets and modules that change them; methods of tensors that do end in an underscore.
 _CHANGES = {"append", "extend", "insert", "pop", "remove", "clear", "update", "setdefault", "add", "discard", "popitem", "sort", "reverse", "write",
             "backward", "register_hook", "register_post_accumulate_grad_hook", "item", "tolist", "numpy", "data", "manual_seed", "seed", "set_",
@@ -141,7 +140,6 @@ _CHANGES = {"append", "extend", "insert", "pop", "remove", "clear", "update", "s
 _OWN_VARIABLES = ("STORE_FAST", "STORE_DEREF", "DELETE_FAST")
 # Besides, in what a class of tensors does: it imports, raises, builds lists and dicts of its own.
 _IN_CLASSES = ("IMPORT_", "RAISE", "YIELD", "STORE_SUBSCR", "STORE_SLICE")
-_ALSO_COMPUTE = {"getattr", "hasattr", "super", "map", "filter", "id", "hash", "repr", "set", "frozenset", "sorted", "issubclass", "iter", "next"}
 
 
 @functools.lru_cache(maxsize=LIMIT)
@@ -170,11 +168,14 @@ def names_of(code, allowed=()):
                 return None
             names.extend(inner)
     found = tuple(dict.fromkeys(names))
-    return found if all(not hasattr(builtins, name) or name in _BUILTINS or (allowed and _is_quiet_builtin(name)) for name in found) else None
+    return found if all(not hasattr(builtins, name) or _is_quiet_builtin(getattr(builtins, name), bool(allowed)) for name in found) else None
 
 
-def _is_quiet_builtin(name):
-    return name in _ALSO_COMPUTE or (isinstance(getattr(builtins, name), type) and issubclass(getattr(builtins, name), BaseException))
+def _is_quiet_builtin(value, in_class):
+    """Does a builtin, as a function of the program calls it, compute and nothing else? The engine's table of callables says it."""
+    if not callable(value):
+        return True
+    return engine._computes(value, not in_class) or (in_class and isinstance(value, type) and issubclass(value, BaseException))
 
 
 def only_computes(function, depth=0):

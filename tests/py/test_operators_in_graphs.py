@@ -281,3 +281,18 @@ def test_closures_of_the_program_are_graphs(make, own):
     if not own:
         assert seen and all(any(node.target is torch.ops.higher_order.cond for node in gm.graph.nodes) for gm in seen)
         assert len(seen) <= 4
+
+
+@pytest.mark.parametrize("name, in_graphs, in_classes", [("abs", True, True), ("zip", True, True), ("NotImplemented", True, True), ("getattr", False, True),
+                                                         ("next", False, True), ("id", False, True), ("ValueError", False, True), ("print", False, False),
+                                                         ("setattr", False, False), ("open", False, False)])
+def test_builtins_of_which_the_table_knows_that_they_compute(name, in_graphs, in_classes):
+    operators = importlib.import_module("kintsugi._operators")
+    code = compile(f"lambda x: {name}", "", "eval").co_consts[0]
+    assert (operators.names_of(code) is not None) == in_graphs
+    assert (operators.names_of(code, operators._IN_CLASSES) is not None) == in_classes
+
+
+def test_builtin_that_the_program_has_replaced_is_another(monkeypatch):
+    monkeypatch.setattr("builtins.divmod", lambda a, b: (0, 0))
+    assert importlib.import_module("kintsugi._operators").names_of(compile("lambda x: divmod(x, 2)", "", "eval").co_consts[0]) is None

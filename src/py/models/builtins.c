@@ -3,6 +3,7 @@
  */
 #include "py/compat/heap.h"
 #include "py/compat/imports.h"
+#include "py/compat/kinds.h"
 #include "py/recorder/callables.h"
 #include "core/diag/breaks.h"
 #include "py/models/models.h"
@@ -200,6 +201,20 @@ model_sorted(rec *r, const rec_args *a)
     return ok;
 }
 
+/* tuple.__iter__ and its like. */
+static bool
+model_own_iterator(rec *r, const rec_args *a)
+{
+    return a->npos == 1 && a->nkw == 0 && rec_iter_of(r, a->args[0], a->ndrop);
+}
+
+/* What looks like a method that computes a value, and gives a new object in each call. */
+static bool
+model_stays_a_call(rec *r, const rec_args *a)
+{
+    return false;
+}
+
 /* -- table ---------------------------------------------------------------------------------------------------------------------------- */
 
 /* By row of callables.def. */
@@ -208,6 +223,9 @@ model_sorted(rec *r, const rec_args *a)
 #define MODEL_ask rec_model_ask
 #define MODEL_number model_number
 #define MODEL_sorted model_sorted
+#define MODEL_new_list model_virtual
+#define MODEL_own_iterator model_own_iterator
+#define MODEL_stays_a_call model_stays_a_call
 #define MODEL_id rec_model_id
 #define MODEL_hash rec_model_hash
 #define MODEL_type_call NULL /* iterators/construct.c is asked before */
@@ -217,20 +235,18 @@ static const model_fn row_models[] = {
 #undef CALLABLE
 };
 
-static PyObject *models; /* dict: id of callable -> row number */
-static model_fn functions[512];
-static int nfunctions;
+static kin_refs modelled;           /* callables with a model in another table: numbered from 1 in the order in which they were added */
+static KIN_VEC(model_fn) models_of; /* by that number */
 
+/* Of two models the later one holds. Without memory the callable has none. */
 static void
 add_model(PyObject *callable, model_fn fn)
 {
-    PyObject *key = PyLong_FromVoidPtr(callable), *value = PyLong_FromLong(nfunctions);
-    if (key != NULL && value != NULL && nfunctions < 512 && PyDict_SetItem(models, key, value) == 0) {
-        Py_INCREF(callable); /* its address must stay its own */
-        functions[nfunctions++] = fn;
-    }
-    Py_XDECREF(key);
-    Py_XDECREF(value);
+    kin_ref ref = kin_refs_find(&modelled, callable);
+    if (ref != 0)
+        models_of.at[ref] = fn;
+    else if (kin_vec_reserve(&models_of, 1) == KIN_OK && kin_refs_add(&modelled, callable, &ref) == KIN_OK)
+        models_of.at[models_of.len++] = fn;
 }
 
 /* "name" in the module, or "class.name": what lies in the class, not bound to it. */
@@ -284,26 +300,32 @@ static const struct {
 static void
 make_models(void)
 {
-    models = PyDict_New();
-    for (size_t i = 0; models != NULL && i < sizeof tables / sizeof *tables; i++)
+    if (kin_refs_init(&modelled) != KIN_OK || kin_vec_push(&models_of, NULL) != KIN_OK)
+        return;
+    for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
         add_rows(tables[i].module, tables[i].rows);
-    if (models != NULL)
-        add_module("_operator", rec_model_operator);
-    PyErr_Clear();
+    add_module("_operator", rec_model_operator);
+}
+
+static model_fn
+row_model(PyObject *callable)
+{
+    int known = rec_callable_row(callable);
+    return known >= 0 ? row_models[known] : NULL;
 }
 
 static model_fn
 find_model(PyObject *callable)
 {
-    int known = rec_callable_row(callable);
-    if (known >= 0 && row_models[known] != NULL)
-        return row_models[known];
-    if (models == NULL)
+    model_fn fn = row_model(callable);
+    if (fn != NULL)
+        return fn;
+    static bool made;
+    if (!made)
         make_models();
-    PyObject *key = PyLong_FromVoidPtr(callable);
-    PyObject *row = key && models ? PyDict_GetItemWithError(models, key) : NULL;
-    Py_XDECREF(key);
-    return row ? functions[PyLong_AsLong(row)] : NULL;
+    made = true;
+    kin_ref ref = kin_refs_find(&modelled, callable);
+    return ref != 0 ? models_of.at[ref] : NULL;
 }
 
 /* Methods of immutable builtins do not look at anything but their operands. */
@@ -320,34 +342,22 @@ is_immutable_method(PyObject *obj)
            tp == &PyTuple_Type || tp == &PyRange_Type || tp == &PyComplex_Type || tp == &PySlice_Type;
 }
 
-typedef enum { GIVES_VALUE, GIVES_LIST, GIVES_ITERATOR } given;
-
-/* What an immutable builtin's method gives. Most give a value like it; a new list or iterator must not become a constant, because
- * the program may change it. */
-static given
-given_by_method(PyObject *obj)
+/* A bound method is not known by its identity: the row is that of the method in its class. */
+static model_fn
+method_model(PyObject *obj)
 {
-    static const struct { const char *name; given gives; } rows[] = {
-        {"split", GIVES_LIST}, {"rsplit", GIVES_LIST}, {"splitlines", GIVES_LIST}, {"__dir__", GIVES_LIST},
-        {"__iter__", GIVES_ITERATOR}, {"__reversed__", GIVES_ITERATOR},
-    };
-    const char *name = kin_callable_name(obj);
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        if (strcmp(name, rows[i].name) == 0)
-            return rows[i].gives;
-    return GIVES_VALUE;
+    PyObject *self = PyCFunction_Check(obj) ? PyCFunction_GET_SELF(obj) : NULL, *name = self ? PyUnicode_FromString(kin_callable_name(obj)) : NULL;
+    PyObject *of_class = name != NULL ? _PyType_Lookup(Py_TYPE(self), name) : NULL;
+    Py_XDECREF(name);
+    PyErr_Clear();
+    return row_model(of_class != NULL ? of_class : obj);
 }
 
 static bool
 call_immutable_method(rec *r, PyObject *obj, const rec_args *a)
 {
-    switch (given_by_method(obj)) {
-    case GIVES_VALUE: return rec_model_pure(r, a);
-    case GIVES_LIST: return model_virtual(r, a);
-    case GIVES_ITERATOR: break;
-    }
-    bool asks_iter = Py_IS_TYPE(obj, &PyWrapperDescr_Type) && a->npos == 1 && a->nkw == 0; /* range.__reversed__ is a method */
-    return asks_iter && rec_iter_of(r, a->args[0], a->ndrop);
+    model_fn fn = method_model(obj);
+    return fn != NULL ? fn(r, a) : rec_model_pure(r, a);
 }
 
 /* Computes from its operands alone, and makes no new container. */
@@ -357,7 +367,7 @@ rec_is_pure_callable(PyObject *obj)
     model_fn fn = find_model(obj);
     if (fn == rec_model_pure || fn == model_number || (fn == rec_model_operator && strncmp(kin_callable_name(obj), "_", 1) != 0) || rec_callable_knows(obj, KIN_KNOWS_VALUE))
         return true;
-    return fn == NULL && is_immutable_method(obj) && given_by_method(obj) == GIVES_VALUE;
+    return fn == NULL && is_immutable_method(obj) && method_model(obj) == NULL;
 }
 
 static bool

@@ -298,6 +298,17 @@ settings_readers(PyObject *module, PyObject *unused)
 }
 
 static PyObject *
+computes(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    PyObject *callable;
+    int in_graphs;
+    if (!PyArg_ParseTuple(args, "Op:_computes", &callable, &in_graphs))
+        return NULL;
+    unsigned wanted = KIN_KNOWS_IN_GRAPHS | (in_graphs ? 0u : KIN_KNOWS_COMPUTES | KIN_KNOWS_LAZY);
+    return PyBool_FromLong(rec_callable_knows(callable, wanted));
+}
+
+static PyObject *
 run_held(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs)
 {
     if (nargs == 0)
@@ -542,6 +553,7 @@ static PyMethodDef module_methods[] = {
     {"_describe_inputs", describe_inputs, METH_O, "_describe_inputs(inputs): a record of each, or None: one is no plain strided tensor"},
     {"_inputs_fit", (PyCFunction)(void (*)(void))inputs_fit, METH_FASTCALL,
      "_inputs_fit(inputs, records, addresses): are they of these kinds, and where an address is not 0, there?"},
+    {"_computes", computes, METH_VARARGS, "_computes(callable, in_graphs): does callables.def say that a call of it changes nothing, or that it may be in graphs?"},
     {"_settings_readers", settings_readers, METH_NOARGS, "Names of torch._C's functions that read a setting and change nothing."},
     {"_run_held", (PyCFunction)(void (*)(void))run_held, METH_FASTCALL, "_run_held(fn, *args): handlers of signals wait, so that no exception of theirs is taken for ours."},
     {"_run_admitted", (PyCFunction)(void (*)(void))run_admitted, METH_FASTCALL, "_run_admitted(fn, *args): fn is the program's; handlers of signals that wait may run. Without fn: they run now."},
