@@ -1,6 +1,5 @@
 /* Blocks (blocks.h): our own mappings, so that malloc's limits and trimming do not matter, aligned for large pages
- * (64 MB then cause 32 page faults instead of 16384). A table finds a block by its address, with
- * chains linked through the blocks themselves, so that removing one cannot fail. The free ones form a list,
+ * (64 MB then cause 32 page faults instead of 16384). A table finds a block by its address. The free ones form a list,
  * most recently released first, because its lines may still be in the caches.
  */
 #include "core/blocks/blocks.h"
@@ -11,6 +10,9 @@
 #include <unistd.h>
 
 #include "core/base/clock.h"
+#include "core/base/hash.h"
+#include "core/base/table.h"
+#include "core/base/vec.h"
 
 enum {
     PAGE = 2 << 20,      /* a large one */
@@ -27,14 +29,16 @@ struct block {
     void *map;
     size_t map_bytes;
     time_t since;       /* kept: when it was given back */
-    block *next;        /* in its row of the table */
+    uint32_t number;    /* in `all` */
+    block *next;        /* of those that are to be unmapped */
     block *newer, *older; /* kept */
 };
 
 struct kin_blocks {
     pthread_mutex_t lock;
-    block **rows;
-    size_t nrows, nblocks;
+    KIN_VEC(block *) all;    /* used and kept, by number; NULL: none has it */
+    KIN_VEC(uint32_t) holes; /* the numbers that no block has */
+    kin_table index;         /* from address to number */
     block *newest, *oldest;
     size_t limit, kept_small;
     kin_blocks_stats stats;
@@ -60,7 +64,9 @@ kin_blocks_free(kin_blocks *p)
         return;
     kin_blocks_clear(p);
     pthread_mutex_destroy(&p->lock);
-    free(p->rows);
+    kin_vec_deinit(&p->all);
+    kin_vec_deinit(&p->holes);
+    kin_table_deinit(&p->index);
     free(p);
 }
 
@@ -78,61 +84,40 @@ kin_blocks_unlock(kin_blocks *p)
 
 /* -- by address ---------------------------------------------------------------------------------------------------- */
 
-static size_t
-row_of(const kin_blocks *p, const void *at)
-{
-    return ((uintptr_t)at >> 16) * 0x9e3779b97f4a7c15u >> 32 & (p->nrows - 1);
-}
-
-static bool
-grow(kin_blocks *p)
-{
-    size_t n = p->nrows ? 2 * p->nrows : 64, before = p->nrows;
-    block **rows = calloc(n, sizeof *rows), **old = p->rows;
-    if (rows == NULL)
-        return p->rows != NULL; /* longer rows */
-    p->rows = rows;
-    p->nrows = n;
-    for (size_t r = 0; r < before; r++)
-        while (old[r]) {
-            block *b = old[r];
-            old[r] = b->next;
-            b->next = rows[row_of(p, b->at)];
-            rows[row_of(p, b->at)] = b;
-        }
-    free(old);
-    return true;
-}
-
 static bool
 enter(kin_blocks *p, block *b)
 {
-    if (p->nblocks >= p->nrows && !grow(p))
+    uint32_t holes = p->holes.len;
+    if (kin_vec_reserve(&p->all, 1) != KIN_OK || kin_vec_reserve(&p->holes, p->all.len + 1 - holes) != KIN_OK)
         return false;
-    block **row = &p->rows[row_of(p, b->at)];
-    b->next = *row;
-    *row = b;
-    p->nblocks++;
+    b->number = holes > 0 ? p->holes.at[holes - 1] : p->all.len;
+    if (kin_table_add(&p->index, kin_hash_pointer(b->at), b->number) != KIN_OK)
+        return false;
+    if (holes > 0)
+        p->holes.len--;
+    else
+        p->all.len++;
+    p->all.at[b->number] = b;
     return true;
 }
 
+/* Cannot fail: there is room for its number. */
 static void
 forget(kin_blocks *p, block *b)
 {
-    block **at = &p->rows[row_of(p, b->at)];
-    while (*at != b)
-        at = &(*at)->next;
-    *at = b->next;
-    p->nblocks--;
+    kin_table_remove(&p->index, kin_hash_pointer(b->at), b->number);
+    p->all.at[b->number] = NULL;
+    p->holes.at[p->holes.len++] = b->number;
 }
 
 static block *
 find(const kin_blocks *p, const void *at)
 {
-    block *b = p->nrows ? p->rows[row_of(p, at)] : NULL;
-    while (b && b->at != at)
-        b = b->next;
-    return b;
+    uint32_t n, seen = 0;
+    while ((n = kin_table_next(&p->index, kin_hash_pointer(at), &seen)) != KIN_TABLE_NONE)
+        if (p->all.at[n]->at == at)
+            return p->all.at[n];
+    return NULL;
 }
 
 /* -- mappings ------------------------------------------------------------------------------------------------------ */
