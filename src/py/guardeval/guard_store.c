@@ -7,12 +7,12 @@
 
 #include <structmember.h>
 
-/* An object that dies in a row of deaths may be held by each one before it. */
+/* An object that dies may release others, which die then, too: as many are followed. */
 enum { MOST_DEATHS = 64 };
 
 typedef struct {
     int left;     /* objects that may still be looked at */
-    bool in_time; /* it dies where the program says: weak references see that, and those without a callback run nothing */
+    bool in_time; /* it dies at the same point of the program as in eager, so weak references without a callback do not matter: they run nothing */
 } deaths;
 
 static bool dies_quietly(PyObject *obj, deaths *d);

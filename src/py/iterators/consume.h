@@ -20,7 +20,7 @@ typedef struct consumer_row {
     take_rule rule;
     bool (*finish)(rec *r, struct rec_consumer *c); /* pushes the result; false: not understood */
     void (*then)(rec *r, struct rec_consumer *c);   /* a callback has returned (NULL: the next one is called) */
-    void (*written)(rec *r, struct rec_consumer *c); /* the region is put down: changes of older objects (NULL: none) */
+    void (*written)(rec *r, struct rec_consumer *c); /* the region has ended: writes the changes of older objects (NULL: none) */
     void (*refused)(rec *r, const struct rec_consumer *c); /* the instruction as opaque steps (NULL: a call) */
     void (*came)(rec *r, struct rec_consumer *c); /* a generator has yielded (NULL: it is asked for the next item) */
     void (*over)(rec *r, struct rec_consumer *c); /* ... has ended (NULL: so is the instruction) */
@@ -30,6 +30,7 @@ typedef struct consumer_row {
     bool looks;       /* `finish` looks at what the instruction has left on the stack */
     const struct consumer_row *by_key; /* its row in calls with a key function (NULL: it takes none) */
     bool sized;    /* asks an object for its length before its first item */
+    bool objects;  /* also of an object whose __iter__ is Python (iterables.c) */
 } consumer_row;
 
 /* A value on the stack when the instruction began. Its object may die in the instruction. */

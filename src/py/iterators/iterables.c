@@ -7,26 +7,24 @@
 #include "py/models/models.h"
 #include "py/objects/objects.h"
 
-/* The C functions and classes, and how many of their first arguments they iterate over. */
+/* Those that only make an iterator, and how many of their first arguments they iterate over. The others are rows of consume_rows.c. */
 typedef struct {
     const char *name;
     int iterated;  /* -1: all */
     bool sized;    /* asks __len__ of the argument behind __iter__ */
 } iterable_row;
 
-static const iterable_row rows[] = {
-    {"enumerate", 1, false}, {"zip", -1, false}, {"iter", 1, false}, {"list", 1, true}, {"tuple", 1, true},
-    {"all", 1, false}, {"any", 1, false}, {"sorted", 1, true}, {"set", 1, false}, {"frozenset", 1, false}, {"sum", 1, false}, {"min", 1, false},
-    {"max", 1, false}, {NULL, 0, false}};
+static const iterable_row rows[] = {{"enumerate", 1, false}, {"zip", -1, false}, {"iter", 1, false}, {NULL, 0, false}};
 
-static const iterable_row unpacked = {"", 1, false}, starred = {"", 1, true};
+static const iterable_row item_by_item = {"", 1, false}, measured = {"", 1, true};
 
 static const iterable_row *
 find_row(PyObject *callee)
 {
     PyObject *builtins = PyEval_GetBuiltins();
-    if (callee == NULL)
-        return &unpacked;
+    const consumer_row *consumer = callee != NULL ? rec_consumer_row(callee) : NULL;
+    if (callee == NULL || (consumer != NULL && consumer->objects))
+        return consumer != NULL && consumer->sized ? &measured : &item_by_item;
     if (!PyCFunction_Check(callee) && !PyType_Check(callee))
         return NULL;
     for (const iterable_row *row = rows; row->name; row++)
@@ -97,7 +95,7 @@ iterated(const iterable_row *row, uint32_t npos)
 static void
 ask_next(rec *r, rec_consumer *c)
 {
-    const iterable_row *row = c->before < 0 ? &starred : find_row(c->call.callee ? O(r, c->call.callee) : NULL);
+    const iterable_row *row = c->before < 0 ? &measured : find_row(c->call.callee ? O(r, c->call.callee) : NULL);
     for (; c->at < iterated(row, c->call.npos); c->at++, c->next = 0) {
         kin_vid arg = c->source ? c->source : c->args[c->at];
         PyObject *name = c->next == 0 ? REC_STR("__iter__") : REC_STR("__len__");

@@ -434,7 +434,8 @@ rec_make_lazy(rec *r, const rec_args *a)
     memcpy(step + 1, a->args, (a->npos + a->nkw) * sizeof *step);
     for (uint32_t i = first; i < last; i++) {
         kin_vid source = source_of(r, row->makes, a->args[i]);
-        bool asks_again = source != 0 && kind == KIN_ITERATOR_LONGEST && VIRTUAL(r, source) != NULL && VIRTUAL(r, source)->kind == VIRTUAL_LAZY; /* it would not, in its place */
+        /* the object that an exit makes asks a source that has ended once more; one that asks others itself could show that */
+        bool asks_again = source != 0 && kind == KIN_ITERATOR_LONGEST && VIRTUAL(r, source) != NULL && VIRTUAL(r, source)->kind == VIRTUAL_LAZY;
         if (source == 0 || asks_again) {
             rec_truncate(r, start);
             r->skip_expected = false;
@@ -504,7 +505,7 @@ lazy_class(rec *r, kin_vid lazy)
         return NULL;
     PyTypeObject *tp = r->info.at[lazy].type;
     bool is_lazy = tp == &PyMap_Type || tp == &PyFilter_Type || is_of_kind(r, lazy, KIN_ITERATOR_STARMAP);
-    if (is_of_kind(r, lazy, KIN_ITERATOR_ACCUMULATE)) /* of one that has a name nobody could tell how far it got */
+    if (is_of_kind(r, lazy, KIN_ITERATOR_ACCUMULATE)) /* if others hold it, it can be asked later, and how far it has got is not tracked */
         is_lazy = kin_reference_count(O(r, lazy)) == 1 && f->pos == 0;
     return is_lazy && (rec_find_callback(r, f->items[LAZY_CALLBACK], &func, &self) || applies(r, (PyObject *)tp, f->items[LAZY_CALLBACK]))
                ? tp

@@ -8,7 +8,7 @@ rec_push_frame(rec *r, struct _PyInterpreterFrame *f, PyCodeObject *code)
     const kin_code *kc = rec_code_of(code);
     if (kc == NULL)
         return NULL;
-    /* An instruction that is several operations may stand higher between them than it ever does itself: RETURN_CONST. */
+    /* Between two operations of one instruction the stack may be higher than co_stacksize: a constant that is returned at once is pushed first. */
     int nslots = code->co_nlocalsplus + code->co_stacksize + 2;
     rec_frame *rf = calloc(1, sizeof *rf + (size_t)nslots * sizeof(kin_vid));
     if (rf == NULL)

@@ -280,7 +280,7 @@ typedef struct rec {
     kin_vid pending;         /* the exception that is looking for its handler */
     kin_vid handled;         /* the exception that was being handled when the call began (or None), if it was read */
     uint32_t escaped;        /* an exception whose traceback can be observed has escaped: its rec_info.raised */
-    kin_vid returned;        /* value of the RETURN_VALUE in progress */
+    kin_vid returned;        /* value of the return in progress */
     PyObject *fullgraph_error; /* set when fullgraph met a break */
     uint32_t first_step;     /* a side trace: its first step ... */
     uint32_t join;           /* ... and the step whose failure leads to it; 0 = no side trace */

@@ -58,7 +58,7 @@ is_marked(PyObject *tensor, const char *where, int dim)
     return found;
 }
 
-/* Which sizes of a tensor of the program's are marked to be dynamic, not just perhaps: it is told where they are not (report/exact_sizes.h). */
+/* Which sizes of a tensor of the program's are marked with mark_dynamic, not just with maybe_mark_dynamic: users are told where such a size is tested exactly (report/exact_sizes.h). */
 static void
 note_declared(rec *r, kin_vid vid)
 {

@@ -104,7 +104,7 @@ kin_op_import_from(const kin_op_args *o)
 
 /* -- raise ------------------------------------------------------------------------------------------------------ */
 
-/* What PUSH_EXC_INFO saves: the innermost entry only, None when it is empty. */
+/* What a handler saves at its beginning: the innermost entry only, None when it is empty. */
 PyObject *
 kin_op_handled(const kin_op_args *o)
 {
