@@ -6,7 +6,6 @@ has passed, its meaning is known (`true_fn(*operands) if pred else false_fn(*ope
 """
 
 import builtins
-import dis
 import functools
 import importlib
 import logging
@@ -136,30 +135,27 @@ def _describe(pred, true_fn, false_fn, operands):
 _CHANGES = {"append", "extend", "insert", "pop", "remove", "clear", "update", "setdefault", "add", "discard", "popitem", "sort", "reverse", "write",
             "backward", "register_hook", "register_post_accumulate_grad_hook", "item", "tolist", "numpy", "data", "manual_seed", "seed", "set_",
             "is_compiling", "is_dynamo_compiling", "graph_break", "disable", "set_grad_enabled", "set_default_dtype", "print"}
-# Of 3.13 on one instruction stores into two variables, or stores one and loads another.
-_OWN_VARIABLES = ("STORE_FAST", "STORE_DEREF", "DELETE_FAST")
-# Besides, in what a class of tensors does: it imports, raises, builds lists and dicts of its own.
-_IN_CLASSES = ("IMPORT_", "RAISE", "YIELD", "STORE_SUBSCR", "STORE_SLICE")
+# Canonical operations of the engine, the same for every CPython version.
+_LOADS_NAME = {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_NAME_OR_GLOBAL"}
+_LOADS_ATTRIBUTE = {"LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "LOAD_SUPER_METHOD"}
+# In what a class of tensors does: it imports, raises, builds lists and dicts of its own.
+_IN_CLASSES = frozenset({"IMPORT_NAME", "IMPORT_FROM", "IMPORT_ALL", "RAISE", "YIELD", "STORE_ITEM", "STORE_SLICE"})
+_ACTS = _IN_CLASSES | {"STORE_GLOBAL", "STORE_NAME", "STORE_ATTR", "DELETE_GLOBAL", "DELETE_NAME", "DELETE_ATTR", "DELETE_CELL", "DELETE_ITEM", "SEND",
+                       "GET_AWAITABLE", "GET_ASYNC_ITER", "GET_ASYNC_NEXT", "LOAD_BUILD_CLASS", "BEGIN_ANNOTATIONS"}
 
 
 @functools.lru_cache(maxsize=LIMIT)
 def names_of(code, allowed=()):
     """The names that the code, and the functions in it, take from globals; None where it may do more than compute."""
     names = []
-    own = set(code.co_cellvars)
-    for op in dis.get_instructions(code):
-        kind, name = op.opname, op.argval
-        if kind in ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"):
+    for operation, name in engine._operations(code):
+        if operation in _LOADS_NAME:
             names.append(name)
-        elif allowed and kind.startswith(allowed):
-            continue
-        elif kind == "STORE_DEREF" and name not in own:
+        elif operation in _ACTS and operation not in allowed:
             return None
-        elif kind.startswith(("STORE_", "DELETE_")) and not kind.startswith(_OWN_VARIABLES):
+        elif operation == "STORE_CELL" and name not in code.co_cellvars:
             return None
-        elif kind.startswith(("IMPORT_", "YIELD", "SEND", "GET_A", "LOAD_BUILD", "SETUP_ANN", "RAISE")):
-            return None
-        elif kind in ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR") and (name in _CHANGES or (name.endswith("_") and not name.endswith("__"))):
+        elif operation in _LOADS_ATTRIBUTE and (name in _CHANGES or (name.endswith("_") and not name.endswith("__"))):
             return None
     for const in code.co_consts:
         if isinstance(const, types.CodeType):

@@ -114,3 +114,38 @@ rec_code_of(PyCodeObject *code)
     }
     return kc;
 }
+
+/* Borrowed; NULL: the operation has no name. */
+static PyObject *
+name_of(PyCodeObject *code, kin_action action)
+{
+    switch ((kin_canon)action.op) {
+    case KIN_DO_LOAD_GLOBAL: case KIN_DO_STORE_GLOBAL: case KIN_DO_DELETE_GLOBAL:
+    case KIN_DO_LOAD_NAME: case KIN_DO_STORE_NAME: case KIN_DO_DELETE_NAME: case KIN_DO_LOAD_NAME_OR_GLOBAL:
+    case KIN_DO_LOAD_ATTR: case KIN_DO_STORE_ATTR: case KIN_DO_DELETE_ATTR: case KIN_DO_LOAD_METHOD:
+    case KIN_DO_LOAD_SUPER_ATTR: case KIN_DO_LOAD_SUPER_METHOD: case KIN_DO_IMPORT_NAME: case KIN_DO_IMPORT_FROM:
+        return PyTuple_GET_ITEM(code->co_names, action.arg);
+    case KIN_DO_LOAD_CELL: case KIN_DO_STORE_CELL: case KIN_DO_DELETE_CELL: case KIN_DO_LOAD_NAME_OR_CELL:
+        return PyTuple_GET_ITEM(code->co_localsplusnames, action.arg);
+    default:
+        return NULL;
+    }
+}
+
+PyObject *
+rec_code_operations(PyCodeObject *code)
+{
+    const kin_code *kc = rec_code_of(code);
+    if (kc == NULL)
+        return PyErr_Format(PyExc_ValueError, "%.80s cannot be decoded", kin_utf8(code->co_qualname));
+    PyObject *list = PyList_New(0);
+    for (uint32_t i = 0; list != NULL && i < kc->ninstr; i++)
+        for (unsigned k = 0; list != NULL && k < kc->instrs[i].ndoes; k++) {
+            kin_action action = kc->instrs[i].does[k];
+            PyObject *name = name_of(code, action), *pair = Py_BuildValue("sO", kin_canon_name((kin_canon)action.op), name != NULL ? name : Py_None);
+            if (pair == NULL || PyList_Append(list, pair) < 0)
+                Py_CLEAR(list);
+            Py_XDECREF(pair);
+        }
+    return list;
+}

@@ -8,6 +8,7 @@
 
 #include "core/diag/breaks.h"
 #include "core/tier/tier.h"
+#include "py/compat/codes.h"
 #include "py/compat/layout_check.h"
 #include "py/compat/signals.h"
 #include "py/aten/block.h"
@@ -309,6 +310,12 @@ computes(PyObject *Py_UNUSED(module), PyObject *args)
 }
 
 static PyObject *
+operations(PyObject *Py_UNUSED(module), PyObject *code)
+{
+    return PyCode_Check(code) ? rec_code_operations((PyCodeObject *)code) : PyErr_Format(PyExc_TypeError, "_operations() takes a code object");
+}
+
+static PyObject *
 run_held(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs)
 {
     if (nargs == 0)
@@ -554,6 +561,7 @@ static PyMethodDef module_methods[] = {
     {"_inputs_fit", (PyCFunction)(void (*)(void))inputs_fit, METH_FASTCALL,
      "_inputs_fit(inputs, records, addresses): are they of these kinds, and where an address is not 0, there?"},
     {"_computes", computes, METH_VARARGS, "_computes(callable, in_graphs): does callables.def say that a call of it changes nothing, or that it may be in graphs?"},
+    {"_operations", operations, METH_O, "_operations(code): what it does in canonical operations (canon.def), with the names they use."},
     {"_settings_readers", settings_readers, METH_NOARGS, "Names of torch._C's functions that read a setting and change nothing."},
     {"_run_held", (PyCFunction)(void (*)(void))run_held, METH_FASTCALL, "_run_held(fn, *args): handlers of signals wait, so that no exception of theirs is taken for ours."},
     {"_run_admitted", (PyCFunction)(void (*)(void))run_admitted, METH_FASTCALL, "_run_admitted(fn, *args): fn is the program's; handlers of signals that wait may run. Without fn: they run now."},
