@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "check.h"
+#include "core/blocks/blocks.h"
 #include "core/diag/events.h"
 #include "core/ir/hoist.h"
 #include "core/optim/optim.h"
@@ -136,6 +137,31 @@ find_norm(const char *unused)
 
 /* -- the loop ------------------------------------------------------------------------------------------------------- */
 
+/* Blocks that come and go: what could not be had is NULL, and what was had is found and can be given back. */
+static bool
+use_blocks(const char *unused)
+{
+    enum { MANY = 40 };
+    void *at[MANY];
+    bool ok = true;
+    kin_blocks *p = kin_blocks_new((size_t)1 << 30);
+    for (unsigned round = 0; p != NULL && round < 2; round++) {
+        for (unsigned i = 0; i < MANY; i++) {
+            at[i] = kin_block_take(p, KIN_BLOCK_LEAST * (1 + i % 3 + round));
+            ok = ok && at[i] != NULL;
+            if (at[i] != NULL)
+                *(char *)at[i] = 1;
+        }
+        for (unsigned i = 0; i < MANY; i++)
+            if (at[(7 * i) % MANY] != NULL)
+                kin_block_give(p, at[(7 * i) % MANY]);
+        if (round == 0)
+            kin_blocks_clear(p);
+    }
+    kin_blocks_free(p);
+    return ok && p != NULL;
+}
+
 enum { MOST = 20000 };
 
 /* Fails the first, the second, ... until nothing is left to fail. `step`: not every one. How many were looked at. */
@@ -168,6 +194,8 @@ main(void)
                                              "%5 = add %1, %4 : f32[3, 4]\n%6 = reduce_sum %5 dims=[1] : f32[3]\nreturn %5, %6\n", 1, false);
     n += fail_each(KIN_FAIL_ALLOC, log_events, "DATA_DEPENDENT_BRANCH", 1, false);
     n += fail_each(KIN_FAIL_ALLOC, find_norm, NULL, 1, false);
+    n += fail_each(KIN_FAIL_ALLOC, use_blocks, NULL, 1, false);
+    n += fail_each(KIN_FAIL_ALLOC, use_blocks, NULL, 7, true);
     kin_jit *jit = kin_jit_new(NULL, &(kin_text){0});
     if (jit != NULL) { /* built with LLVM */
         n += fail_each(KIN_FAIL_ALLOC, compile_code, product, 5, false);
