@@ -38,15 +38,7 @@ is_list_of_data(rec *r, kin_vid vid)
 static bool
 computes_numbers(PyObject *callee)
 {
-    static const char *const names[] = {"abs", "round", "max", "min", "pow", "sum", NULL};
-    if (is_number_class(callee))
-        return true;
-    if (!PyCFunction_Check(callee))
-        return false;
-    PyObject *self = PyCFunction_GET_SELF(callee);
-    const char *module = self != NULL && PyModule_Check(self) ? PyModule_GetName(self) : "";
-    PyErr_Clear();
-    return module != NULL && (strcmp(module, "math") == 0 || (strcmp(module, "builtins") == 0 && rec_in_list(kin_callable_name(callee), names)));
+    return is_number_class(callee) || (PyCFunction_Check(callee) && rec_callable_knows(callee, KIN_KNOWS_NUMBERS));
 }
 
 static bool
