@@ -77,7 +77,7 @@ enter_frame(rec *r, rec_frame *f)
 }
 
 static bool
-same_as_shadow(rec *r, kin_vid vid, PyObject *obj)
+same_as_symbolic(rec *r, kin_vid vid, PyObject *obj)
 {
     if (vid == 0)
         return obj == NULL;
@@ -141,7 +141,7 @@ enter_inlined(rec *r, struct _PyInterpreterFrame *f)
         PyObject *obj = bound_argument(rf->code, real, i);
         if (c->locals[i] && O(r, c->locals[i]) == NULL)
             rec_set_obj(r, c->locals[i], obj);
-        if (!same_as_shadow(r, c->locals[i], obj)) {
+        if (!same_as_symbolic(r, c->locals[i], obj)) {
             rec_bug(r, "argument differs from its value in the symbolic frame");
             return false;
         }
@@ -290,7 +290,7 @@ agrees_with_stack(rec *r, rec_frame *f)
         kin_vid vid = f->slots[f->nlocals + i];
         if (vid != 0 && O(r, vid) == NULL)
             rec_set_obj(r, vid, stack[i]);
-        if (!same_as_shadow(r, vid, stack[i])) {
+        if (!same_as_symbolic(r, vid, stack[i])) {
             if (getenv("KIN_DEBUG"))
                 fprintf(stderr, "slot %d vid %u kind %d: symbolic %s real %s\n", i, vid, r->t->vals.at[vid].kind,
                         vid && O(r, vid) ? Py_TYPE(O(r, vid))->tp_name : "NULL",

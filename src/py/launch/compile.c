@@ -23,7 +23,7 @@ set_users_apart(kin_entry *v, const kin_subgraph *subgraph, kin_vid vid)
             if (t->vids.at[t->steps.at[i].args + a] == vid && kin_subgraph_calls(&t->steps.at[i]))
                 status = kin_vec_push(&users, i);
     if (status == KIN_OK)
-        status = users.len == 0 ? KIN_BREAK : launch_set_apart(v, users.at, users.len);
+        status = users.len == 0 ? KIN_BREAK : launch_exclude(v, users.at, users.len);
     kin_vec_deinit(&users);
     return status;
 }
@@ -194,7 +194,7 @@ compile_captured(kernel_launcher *self, launch_version *version, kin_capture *ca
     if (version->code != NULL && !capture->by_data && !self->checking)
         launch_template_note(self, version, in);
     kin_capture_deinit(capture);
-    if (version->stuck != UINT32_MAX && !self->ahead && !version->decided && launch_set_apart(v, &version->stuck, 1) != KIN_OK)
+    if (version->stuck != UINT32_MAX && !self->ahead && !version->decided && launch_exclude(v, &version->stuck, 1) != KIN_OK)
         self->full = true;
 }
 
@@ -294,7 +294,7 @@ capture_and_compile(kernel_launcher *self, launch_version *version, kin_entry *v
         snprintf(version->reason, sizeof version->reason, "one of its calls may raise after a later side effect has run: compiled in parts from the next call on");
     if (capture.failed_test != 0 && launch_put_barrier(v, capture.failed_test - 1) != KIN_OK)
         self->full = true;
-    if (capture.refused.len > 0 && launch_set_apart(v, capture.refused.at, capture.refused.len) != KIN_OK)
+    if (capture.refused.len > 0 && launch_exclude(v, capture.refused.at, capture.refused.len) != KIN_OK)
         self->full = true;
     kin_capture_deinit(&capture);
 }

@@ -97,7 +97,7 @@ kin_launch_settle(kin_entry *v)
 }
 
 kin_status
-launch_set_apart(kin_entry *v, const uint32_t *steps, uint32_t n)
+launch_exclude(kin_entry *v, const uint32_t *steps, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {
         if (kin_step_is_in(v->excluded.at, v->excluded.len, steps[i]))

@@ -106,7 +106,7 @@ rec_operator_step(rec *r, kin_step_kind kind, int imm, const kin_vid *args, int 
     r->t->steps.at[s].imm = (uint8_t)imm;
     if (pure && kind == KIN_STEP_BINARY)
         result = &PyLong_Type;
-    r->info.at[out].drifts = r->info.at[out].drifts && moves_on(imm);
+    r->info.at[out].changes_each_call = r->info.at[out].changes_each_call && moves_on(imm);
     if (quiet)
         r->info.at[out].type = result;
     else {

@@ -8,16 +8,16 @@ rec_varies(rec *r, kin_vid vid)
 {
     PyObject *obj = O(r, vid);
     const rec_info *i = &r->info.at[vid];
-    return (i->varies || i->drifts || i->sized || i->data != REC_NO_DATA) && obj != Py_None && !PyBool_Check(obj); /* a yes or no is worth a side trace */
+    return (i->varies || i->changes_each_call || i->sized || i->data != REC_NO_DATA) && obj != Py_None && !PyBool_Check(obj); /* a yes or no is worth a side trace */
 }
 
 /* A number that differed in every call so far, or was computed from one: a counter. */
 bool
-rec_drifts(rec *r, kin_vid vid)
+rec_changes_each_call(rec *r, kin_vid vid)
 {
     PyObject *obj = O(r, vid);
     bool number = obj != NULL && (PyLong_CheckExact(obj) || PyFloat_CheckExact(obj));
-    return number && (r->info.at[vid].drifts || (r->t->vals.at[vid].kind == KIN_VAL_SRC && rec_is_unstable(r, vid)));
+    return number && (r->info.at[vid].changes_each_call || (r->t->vals.at[vid].kind == KIN_VAL_SRC && rec_is_unstable(r, vid)));
 }
 
 bool

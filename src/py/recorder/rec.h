@@ -78,7 +78,7 @@ typedef struct {
     bool varies;          /* an address, a time, a random number, or computed from one: differs from call to call */
     bool made;            /* by the recording: another object in each call */
     bool mortal;          /* Python code runs when it dies: its own finaliser, or that of something it holds */
-    bool drifts;          /* computed from a number that differed in every call so far */
+    bool changes_each_call; /* computed from a number that differed in every call so far */
     rec_data data;        /* does it depend on tensor data? */
     int data_row;         /* ... the row of breaks.def for the call that read the data */
     bool of_sizes;        /* ... only through the sizes of tensors */
@@ -410,7 +410,7 @@ void rec_note_decision(rec *r, uint32_t step, kin_check check, kin_vid vid, PyOb
 
 /* ---- decide.c ---- */
 bool rec_varies(rec *r, kin_vid vid);                 /* will differ in the next call */
-bool rec_drifts(rec *r, kin_vid vid);
+bool rec_changes_each_call(rec *r, kin_vid vid);
 bool rec_in_list(const char *name, const char *const *list); /* the list ends with NULL */
 kin_vid rec_recognise(rec *r, kin_vid vid);            /* the graph's value that it is, if it is one; else itself */
 bool rec_decide_is(rec *r, kin_vid a, kin_vid b);      /* makes the outcome a fact or a check */

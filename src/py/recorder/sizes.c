@@ -230,7 +230,7 @@ is_sized(rec *r, kin_vid vid, int depth)
 {
     if (vid == 0 || depth > 4)
         return false;
-    if (r->info.at[vid].sized || rec_drifts(r, vid))
+    if (r->info.at[vid].sized || rec_changes_each_call(r, vid))
         return true;
     rec_virtual *f = VIRTUAL(r, vid);
     for (uint32_t i = 0; f != NULL && f->kind != VIRTUAL_FUNCTION && i < f->n; i++)
@@ -449,7 +449,7 @@ made_of_sizes(rec *r, kin_vid vid)
 {
     const kin_val *val = &r->t->vals.at[vid];
     const rec_info *info = &r->info.at[vid];
-    if (val->kind != KIN_VAL_STEP || val->step >= r->t->steps.len || !info->sized || info->varies || info->drifts || !info->held || info->obj == NULL ||
+    if (val->kind != KIN_VAL_STEP || val->step >= r->t->steps.len || !info->sized || info->varies || info->changes_each_call || !info->held || info->obj == NULL ||
         !(PyLong_CheckExact(info->obj) || PyFloat_CheckExact(info->obj)))
         return NULL;
     const kin_step *s = &r->t->steps.at[val->step];

@@ -156,7 +156,7 @@ rec_step_out(rec *r, kin_step_kind kind, unsigned flags, const kin_vid *args, ui
     r->info.at[out].graph = (flags & KIN_STEP_TORCH) != 0;
     for (uint32_t i = 0; i < n && !(flags & (KIN_STEP_TORCH | KIN_STEP_OPAQUE)); i++) {
         r->info.at[out].varies = r->info.at[out].varies || (args[i] != 0 && r->info.at[args[i]].varies);
-        r->info.at[out].drifts = r->info.at[out].drifts || (kind == KIN_STEP_BINARY && args[i] != 0 && rec_drifts(r, args[i]));
+        r->info.at[out].changes_each_call = r->info.at[out].changes_each_call || (kind == KIN_STEP_BINARY && args[i] != 0 && rec_changes_each_call(r, args[i]));
     }
     r->info.at[out].mortal = (r->t->steps.at[s].flags & KIN_STEP_MORTAL) != 0;
     rec_note_sized(r, &r->t->steps.at[s]);

@@ -525,7 +525,7 @@ rec_pin_key(rec *r, kin_vid key)
         return 0;
     if (rec_can_const(r, key))
         return rec_need_const(r, key);
-    if (!kin_is_exact_immutable(obj) || r->info.at[key].varies || r->info.at[key].drifts)
+    if (!kin_is_exact_immutable(obj) || r->info.at[key].varies || r->info.at[key].changes_each_call)
         return 0;
     if (!pin_items(r, key)) {
         if (VIRTUAL(r, key) != NULL)

@@ -2,8 +2,8 @@
  * that the recorder wrote a node for each. Off unless asked for (kin_record_options.crosscheck). The program can notice a mode
  * (tracebacks and warnings of torch.nn.functional then name other lines), so it is on only while a watched instruction runs that is not an opaque step.
  */
-#ifndef KIN_PY_RECORDER_WITNESS_H
-#define KIN_PY_RECORDER_WITNESS_H
+#ifndef KIN_PY_TORCHCALLS_CROSSCHECK_H
+#define KIN_PY_TORCHCALLS_CROSSCHECK_H
 
 #include "py/recorder/rec.h"
 
