@@ -32,6 +32,18 @@ is_mask(const rewriting *r, const kin_aten_arg *arg)
     return true;
 }
 
+/* Filters of several taps are made into panels, and their gradient is turned from channels last: with few places that takes longer than the products, unless
+ * a cache holds all of it. */
+static bool
+pays_to_turn(const rewriting *r, kin_irn call)
+{
+    enum { PLACES = 256, CACHED = 1 << 16 };
+    kin_irn back = kin_ir_arg(r->p, call, 0), weight = kin_ir_arg(r->p, call, 2);
+    const int64_t *sizes = kin_ir_sizes(r->p, weight);
+    int64_t elements = kin_ir_numel(r->p, weight);
+    return elements <= CACHED || elements == sizes[0] * sizes[1] || kin_ir_numel(r->p, back) / kin_ir_sizes(r->p, back)[1] >= PLACES;
+}
+
 /* (grad, input, weight, bias sizes, stride, padding, dilation, transposed, output padding, groups, mask) -> their gradients */
 bool
 rewrite_reads_convolution_backward(const rewriting *r, kin_irn call, kin_library_call *out)
@@ -53,7 +65,8 @@ rewrite_reads_convolution_backward(const rewriting *r, kin_irn call, kin_library
         if (out->dilation[d] != 1)
             return false;
     const int64_t *sizes = kin_ir_sizes(r->p, weight);
-    return kin_ir_numel(r->p, x) > 0 && kin_ir_numel(r->p, kin_ir_arg(r->p, call, 0)) > 0 && kin_convolution_weight_suits(sizes[1], sizes[0]);
+    return kin_ir_numel(r->p, x) > 0 && kin_ir_numel(r->p, kin_ir_arg(r->p, call, 0)) > 0 && kin_convolution_weight_suits(sizes[1], sizes[0]) &&
+           pays_to_turn(r, call);
 }
 
 /* A kernel of one pixel, and all pixels: products of matrices. */
