@@ -19,12 +19,6 @@ enum {
 };
 
 bool
-kin_convolution_weight_suits(int64_t channels, int64_t filters)
-{
-    return channels > 0 && filters >= VECTOR;
-}
-
-bool
 kin_convolution_weight_wants_last(int64_t channels)
 {
     return channels >= VECTOR;

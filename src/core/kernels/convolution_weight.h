@@ -13,8 +13,6 @@ typedef struct {
     float *to;                                 /* [filters, kernel..., channels] without gaps */
 } kin_convolution_weight;
 
-/* Has it enough channels and filters to be done well here? kin_tile_here() is asked as well. */
-bool kin_convolution_weight_suits(int64_t channels, int64_t filters);
 /* Is it faster where the image's channels lie next to each other, even if it is copied for that? */
 bool kin_convolution_weight_wants_last(int64_t channels);
 /* False without memory. */

@@ -7,6 +7,8 @@
 
 #include <string.h>
 
+#include "core/kernels/convolution_weight.h"
+
 /* Products give the same whatever their operands' layout; pooling works on the layout that it is given, and returns the same. */
 static bool
 stays(const rewriting *r, kin_irn call)
@@ -132,6 +134,8 @@ find_wanted(layout *s)
             find_fixed(s->q, n, c == NULL && !is_pooling(s->l, n), s->fixed);
             if (is_conv(s->l, n) || (c != NULL && c->kind == KIN_LIBRARY_CONV_WEIGHT) || (is_pooling(s->l, n) && s->wanted[n]))
                 s->wanted[kin_ir_arg(s->q, n, 0)] = true;
+            if (c != NULL && c->kind == KIN_LIBRARY_CONV_WEIGHT && kin_convolution_weight_wants_last(kin_ir_sizes(s->q, kin_ir_arg(s->q, n, 1))[1]))
+                s->wanted[kin_ir_arg(s->q, n, 1)] = true;
             if (c != NULL && c->kind == KIN_LIBRARY_MATMUL && c->nspatial > 0) /* one that was a convolution */
                 want_images(s, n);
             if (is_conv(s->l, n) && c->has_add)
@@ -162,14 +166,27 @@ lies_last(const layout *s, kin_irn n)
     return any && !s->fixed[n];
 }
 
+/* What lies channels last by its arguments wants that of the others, and of what these are made of. */
+static void
+find_last(layout *s)
+{
+    enum { ROUNDS = 2 };
+    for (int i = 0; i < ROUNDS; i++) {
+        find_wanted(s);
+        for (kin_irn n = 1; n < s->q->nodes.len; n++) {
+            s->last[n] = lies_last(s, n);
+            s->wanted[n] = s->wanted[n] || s->last[n];
+        }
+    }
+}
+
 /* Gives the strides; was there a value that got some? */
 static bool
 lay_out(layout *s)
 {
     bool changed = false;
-    find_wanted(s);
+    find_last(s);
     for (kin_irn n = 1; n < s->q->nodes.len; n++) {
-        s->last[n] = lies_last(s, n);
         if (!s->last[n] || kin_ir_at(s->q, n)->op == KIN_IR_EXTERN)
             continue;
         int64_t sizes[KIN_IR_MAX_DIMS], strides[KIN_IR_MAX_DIMS];
