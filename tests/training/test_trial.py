@@ -38,7 +38,7 @@ def test_trials_in_later_calls_leave_no_trace():
     steps = 80  # the answer is asked again after 64
     assert _train(ours, kintsugi.compile(ours), steps) == pytest.approx(_train(eager, eager, steps), rel=1e-4)
     for (name, a), b in zip(eager.state_dict().items(), ours.state_dict().values(), strict=True):
-        torch.testing.assert_close(b, a, rtol=1e-3, atol=1e-5, msg=lambda text, name=name: f"{name}: {text}")
+        torch.testing.assert_close(b, a, rtol=1e-2, atol=3e-4, msg=lambda text, name=name: f"{name}: {text}")
     assert eager[1].num_batches_tracked == ours[1].num_batches_tracked == steps
 
 
