@@ -397,7 +397,8 @@ test_early(void)
     barriers[0] = 3;
     nbarriers = 1;
     CHECK_STR(EVERY(FIRST "n = truth a\nb = call torch f a\nc = call torch f b\n"),
-              "C plain | it writes to a tensor behind the place where the graph runs\nCC plain | the recording ends\n");
+              "C plain | a graph has to begin here: it writes to a tensor behind the place where the other runs, or gradients are taken from both one after "
+              "another\nCC plain | the recording ends\n");
 }
 
 /* Settings are switched in the graph and in order. */

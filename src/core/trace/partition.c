@@ -103,7 +103,7 @@ joins(finder *f, uint32_t i, bool excluded)
     f->p.why = "the recording goes on in another graph";
     if (!f->open || t->steps.at[i].graph != t->steps.at[f->subgraphs->at.at[n - 1].first].graph)
         return false;
-    f->p.why = "it writes to a tensor behind the place where the graph runs";
+    f->p.why = "a graph has to begin here: it writes to a tensor behind the place where the other runs, or gradients are taken from both one after another";
     if (!f->plain && kin_step_is_in(f->in->barriers, f->in->nbarriers, i))
         return false;
     f->p.why = "it cannot be compiled together with other calls";

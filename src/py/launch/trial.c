@@ -307,6 +307,9 @@ launch_or_try(kernel_launcher *self, launch_version *version, kin_entry *v, cons
               PyObject **out)
 {
     launch_note_use(self, version);
+    uint32_t cut = launch_training_cut(version->code);
+    if (cut != UINT32_MAX && launch_put_barrier(v, cut) == KIN_OK)
+        return KIN_LAUNCH_NOT;
     if (self->context.trials > 0 && !version->again)
         kin_abtest_use(&version->abtest);
     if (version->code->training != NULL && self->context.trials > 0 && !version->again && !version->abtest.decided && !try_training(self, version, in))

@@ -311,7 +311,7 @@ launch_again(const launch_training *t, PyObject *note, PyObject *grads, bool cre
     } else {
         kin_grad_set(true);
         bool all = results != NULL || t->nresults == 1;
-        if ((all || launch_needed_find(t, grads, &r.needed)) && fill_inputs(&r, note) && replay_calls(&r, PyTuple_GET_ITEM(note, 2)))
+        if ((all || launch_needed_find(t, grads, true, &r.needed)) && fill_inputs(&r, note) && replay_calls(&r, PyTuple_GET_ITEM(note, 2)))
             given = go_back(&r, grads);
         if (given != NULL && results != NULL)
             *results = results_of(&r);

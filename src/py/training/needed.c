@@ -33,9 +33,9 @@ makes_needed(const kin_aten *g, const kin_aten_call *call, const bool *storages)
 }
 
 static bool
-is_needed(const kin_aten *g, const kin_aten_call *call, const bool *storages)
+is_needed(const kin_aten *g, const kin_aten_call *call, bool effects, const bool *storages)
 {
-    return kin_aten_has_effect(g, call) || kin_aten_writes_unsaid(g, call) || makes_needed(g, call, storages);
+    return (effects && (kin_aten_has_effect(g, call) || kin_aten_writes_unsaid(g, call))) || makes_needed(g, call, storages);
 }
 
 typedef struct {
@@ -75,7 +75,7 @@ mark_whole(const kin_capture *capture, const kin_capture_whole *whole, bool *sto
 }
 
 bool
-launch_needed_find(const launch_training *t, PyObject *grads, launch_needed *out)
+launch_needed_find(const launch_training *t, PyObject *grads, bool effects, launch_needed *out)
 {
     const kin_capture *capture = &t->capture;
     const kin_aten *g = capture->graph;
@@ -93,7 +93,7 @@ launch_needed_find(const launch_training *t, PyObject *grads, launch_needed *out
         ok = whole == NULL || mark_whole(capture, whole, storages, &out->wholes[w]);
         for (uint32_t i = whole && out->wholes[w] ? first : end; i-- > first;) {
             const kin_aten_call *call = &g->calls.at[i];
-            out->calls[i] = is_needed(g, call, storages);
+            out->calls[i] = is_needed(g, call, effects, storages);
             if (out->calls[i])
                 kin_aten_mark_used(g, call->args, call->nargs, storages);
         }

@@ -651,7 +651,7 @@ is_open(const launch_training *t, uint64_t there, uint64_t gone)
 
 /* What is saved was freed, or written to; perhaps not what these results need. Else the exception stays. */
 static PyObject *
-go_back_apart(const launch_training *t, PyObject *note, PyObject *const *grads, uint64_t there)
+go_back_apart(launch_training *t, PyObject *note, PyObject *const *grads, uint64_t there)
 {
     uint64_t gone = PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(note, 2));
     if ((t->nresults == 1 && PyTuple_GET_ITEM(note, 3) == Py_False) || PyTuple_GET_ITEM(note, 1) == Py_None || !is_open(t, there, gone))
@@ -659,6 +659,8 @@ go_back_apart(const launch_training *t, PyObject *note, PyObject *const *grads, 
     PyObject *type, *error, *tb;
     PyErr_Fetch(&type, &error, &tb);
     PyObject *given = do_again(t, PyTuple_GET_ITEM(note, 1), grads, kin_grad_enabled());
+    t->apart++;
+    t->twice += t->whole; /* it cannot be cut */
     if (given == NULL) {
         PyErr_Clear();
         PyErr_Restore(type, error, tb);

@@ -38,6 +38,8 @@ typedef struct {
     uint32_t nkept, *kept;   /* inputs that are saved */
     uint32_t nhanded, *handed; /* outputs of the forward program that are saved */
     uint32_t begun;          /* runs so far, up to LAUNCH_SETTLED */
+    uint32_t apart;          /* ways back from a result after another one, for which torch went over the operators again (KIN_TIER_APART) */
+    bool whole;              /* a place to cut the graph was looked for */
     uint32_t runs, twice;    /* of these runs, those whose gradients were differentiated again (KIN_TIER_TWICE_WINDOW) */
 } launch_training;
 
@@ -108,11 +110,11 @@ bool launch_order_inputs(const launch_training *t, PyObject *args) KIN_MUST_CHEC
 /* -- needed.c ---------------------------------------------------------------------------------------------------- */
 
 /* What the results with a tangent come from: by captured call of the forward part; by operator that came as several, which is called in their place then;
- * by input. */
+ * by input. effects: calls that do something beside, and what they take, are needed as well. */
 typedef struct {
     bool *calls, *wholes, *inputs;
 } launch_needed;
-bool launch_needed_find(const launch_training *t, PyObject *grads, launch_needed *out);
+bool launch_needed_find(const launch_training *t, PyObject *grads, bool effects, launch_needed *out);
 void launch_needed_deinit(launch_needed *n);
 
 /* -- again.c ----------------------------------------------------------------------------------------------------- */
