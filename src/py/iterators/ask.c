@@ -81,6 +81,13 @@ keep_number(rec *r, kin_vid lazy, uint32_t number)
     Py_XDECREF(obj);
 }
 
+/* chain.from_iterable makes objects of the same class as chain. */
+static kin_iterator_kind
+kind_of(rec *r, kin_vid lazy)
+{
+    return VIRTUAL(r, lazy)->items[LAZY_CLASS] != 0 ? kin_iterator_kind_of(r->info.at[lazy].type) : KIN_ITERATOR_FLAT;
+}
+
 /* -- what each class does ------------------------------------------------------------------------------------------------ */
 
 /* Asks until there are `n` items: `every` 1: each source in turn for one, 0: the first one. */
@@ -542,23 +549,28 @@ go_on_islice(rec *r, rec_consumer *c, rec_ask *a)
         ask(r, c, f->items[LAZY_SOURCES]);
 }
 
-/* iter() of an object that has nothing but a __getitem__ in Python, which is called with 0, 1, 2 ... until it raises IndexError. */
+/* iter() of an object that has nothing but a __getitem__ in Python, which is called with 0, 1, 2 ... until it raises IndexError; reversed() counts down to 0,
+ * and `pos` is how many numbers are left. */
 static void
 go_on_sequence(rec *r, rec_consumer *c, rec_ask *a)
 {
     rec_virtual *f = VIRTUAL(r, a->whom);
+    bool back = kind_of(r, a->whom) == KIN_ITERATOR_REVERSED;
     if (f->gone != 0) {
         stop(c);
-    } else if (c->said == SAID_END) {
+    } else if (c->said == SAID_END || (back && f->pos == 0)) {
         f->gone = 1;
         keep_state(r, a->whom, rec_const(r, Py_None));
         stop(c);
     } else if (a->called) {
-        keep_number(r, a->whom, ++f->pos);
+        f->pos += back ? -1 : 1;
+        keep_number(r, a->whom, f->pos);
         give(c, take(c));
     } else {
-        kin_vid source = f->items[LAZY_SOURCES], item = rec_is_indexed(r, source) ? rec_python_method(r, source, REC_STR("__getitem__")) : 0;
-        PyObject *number = PyLong_FromUnsignedLong(f->pos);
+        kin_vid source = f->items[LAZY_SOURCES];
+        bool indexed = back ? rec_is_indexed_backwards(r, source) : rec_is_indexed(r, source);
+        kin_vid item = indexed ? rec_python_method(r, source, REC_STR("__getitem__")) : 0;
+        PyObject *number = PyLong_FromUnsignedLong(back ? f->pos - 1 : f->pos);
         const kin_vid args[2] = {source, rec_const(r, number)};
         Py_XDECREF(number);
         a->called = true;
@@ -584,13 +596,6 @@ static const asked_row rows[] = {
 #include "py/replay/iterators.def"
 #undef ITERATOR
 };
-
-/* chain.from_iterable makes objects of the same class as chain. */
-static kin_iterator_kind
-kind_of(rec *r, kin_vid lazy)
-{
-    return VIRTUAL(r, lazy)->items[LAZY_CLASS] != 0 ? kin_iterator_kind_of(r->info.at[lazy].type) : KIN_ITERATOR_FLAT;
-}
 
 /* -- the stack ------------------------------------------------------------------------------------------------------------- */
 
@@ -688,6 +693,15 @@ rec_answer(rec *r, rec_consumer *c, kin_vid item, PyObject *obj)
 }
 
 void
+rec_measure_and_ask(rec *r, rec_consumer *c, kin_vid object, kin_vid length)
+{
+    if (length != 0)
+        rec_measure(r, c, object, length);
+    else
+        rec_ask_first(r, c);
+}
+
+void
 rec_ask_on(rec *r, rec_consumer *c)
 {
     ask(r, c, c->asked);
@@ -719,6 +733,8 @@ can_be_asked(rec *r, kin_vid vid, int depth)
         return f->kind == VIRTUAL_ITER || rec_usable_generator(r, vid) != NULL;
     if (kind_of(r, vid) == KIN_ITERATOR_SEQUENCE)
         return f->gone != 0 || rec_is_indexed(r, f->items[LAZY_SOURCES]);
+    if (kind_of(r, vid) == KIN_ITERATOR_REVERSED)
+        return f->gone != 0 || rec_is_indexed_backwards(r, f->items[LAZY_SOURCES]);
     for (uint32_t i = LAZY_SOURCES + f->gone; i < end_of_sources(r, vid); i++)
         if (!can_be_asked(r, f->items[i], depth + 1))
             return false;

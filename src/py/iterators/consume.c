@@ -119,7 +119,7 @@ end(rec *r, rec_consumer *c, kin_vid returned, PyObject *value)
 static bool
 drops_all(const rec_consumer *c, const rec_gen *gen)
 {
-    bool plain = c != NULL && gen != NULL && c->gen == gen && c->asked == 0 && c->callback == 0 && c->measured == NULL;
+    bool plain = c != NULL && gen != NULL && c->gen == gen && c->asked == 0 && c->callback == 0 && !c->measuring;
     return plain && (c->row == NULL || c->row->written == NULL);
 }
 
@@ -212,10 +212,16 @@ take_callback(rec *r, rec_consumer *c, kin_vid result, PyObject *value)
 static void
 go_on_measured(rec *r, rec_consumer *c, PyObject *length)
 {
-    c->gen = c->measured;
-    c->measured = NULL;
-    if (!PyLong_CheckExact(length) || Py_SIZE(length) < 0)
+    c->measuring = c->wants = false;
+    if (!PyLong_CheckExact(length) || Py_SIZE(length) < 0) {
         rec_refuse(r);
+    } else if (c->asked != 0) {
+        rec_ask_on(r, c);
+    } else {
+        c->gen = c->from;
+        c->ended = c->gen->state == GEN_DONE;
+        c->wants = !c->ended;
+    }
 }
 
 bool
@@ -253,7 +259,7 @@ rec_leave_to_c(rec *r, rec_frame *f, PyObject *value)
     rec_consumer *c = base->consumer;
     if (c == NULL)
         rec_refuse(r);
-    else if (c->measured != NULL)
+    else if (c->measuring)
         go_on_measured(r, c, value);
     else if (c->asked != 0 && !c->folding)
         rec_answer(r, c, c->gen == NULL || yielded ? result : 0, value);
@@ -367,16 +373,21 @@ rec_begin_stepping(rec *r, const consumer_row *row, kin_vid iterator, kin_vid ne
     return c;
 }
 
+void
+rec_measure(rec *r, rec_consumer *c, kin_vid object, kin_vid length)
+{
+    rec_args call = {.callee = length, .args = &object, .npos = 1};
+    c->from = c->gen;
+    c->gen = NULL;
+    c->measuring = c->wants = rec_call_or_refuse(r, &call);
+}
+
 rec_consumer *
 rec_begin_measured(rec *r, rec_gen *gen, kin_vid object, kin_vid length)
 {
     rec_consumer *c = rec_begin_consumer(r, gen);
-    rec_args call = {.callee = length, .args = &object, .npos = 1};
-    if (c == NULL || length == 0)
-        return c;
-    c->measured = gen;
-    c->gen = NULL;
-    rec_call_or_refuse(r, &call);
+    if (c != NULL && length != 0)
+        rec_measure(r, c, object, length);
     return c;
 }
 

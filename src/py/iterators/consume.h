@@ -54,7 +54,7 @@ typedef struct rec_consumer {
     const consumer_row *row; /* NULL: a step of a for loop, a send */
     rec_gen *gen;     /* what is resumed for items; NULL: `callback` is called for them */
     kin_vid stepping; /* ... or the iterator whose __next__ in Python is; 0: it is none */
-    rec_gen *measured; /* ... when the __len__ that is running has returned; else NULL */
+    bool measuring;    /* ... when the __len__ that is running has returned */
     bool wants, ended;
     bool raised;      /* an exception has come out of the generator, and goes on through the instruction */
     bool sends;       /* SEND, which gives what the generator returns */
@@ -76,7 +76,7 @@ typedef struct rec_consumer {
     kin_vid *inputs;         /* `width` arguments for each call */
     uint32_t ninputs, width, at, next;
     uint32_t drained;        /* the argument that a C function goes through */
-    rec_gen *from;           /* the generator whose items the callback gets, while that runs */
+    rec_gen *from;           /* the generator whose items the callback gets, while that runs; the one that is resumed when the length is there */
     bool folding;            /* ... while that of reduce runs between two items */
     bool select;             /* filter: the inputs with a true answer are the items */
     bool fold;               /* reduce: the last result is the first argument */
@@ -107,9 +107,6 @@ void rec_unpack_opaquely(rec *r, kin_vid vid, int before, int after, int row); /
 
 /* ---- lazy.c ---- */
 bool rec_make_lazy(rec *r, const rec_args *a);
-bool rec_is_indexed(rec *r, kin_vid vid); /* an object that iter() finds nothing in but a __getitem__ in Python; writes nothing */
-kin_vid rec_index_iterator(rec *r, kin_vid vid); /* iter() of it */
-void rec_push_index_iterator(rec *r, kin_vid vid, int ndrop); /* ... as the result of the instruction */
 bool rec_make_tee(rec *r, const rec_args *a);
 enum { TEE_ALL = LAZY_SOURCES + 1, TEE_GIVEN }; /* items of a tee object: the tuple of all that were made with it, and a value that holds what their source has given */
 bool rec_consume_lazy(rec *r, const rec_args *a);
@@ -117,6 +114,17 @@ bool rec_consume_asked(rec *r, const rec_args *a);
 kin_vid rec_source(rec *r, kin_vid vid); /* an iterator for what chain.from_iterable goes over; 0: not known */
 
 bool rec_lazy_items(rec *r, kin_vid lazy, kin_vid **items, uint32_t *n, bool *shared); /* of a map that applies a C function; shared: it is to be used up */
+
+/* ---- indexed.c ---- */
+bool rec_is_indexed(rec *r, kin_vid vid); /* an object that iter() finds nothing in but a __getitem__ in Python; writes nothing */
+bool rec_is_indexed_backwards(rec *r, kin_vid vid); /* ... reversed() */
+kin_vid rec_index_iterator(rec *r, kin_vid vid); /* iter() of it */
+void rec_push_index_iterator(rec *r, kin_vid vid, int ndrop); /* ... as the result of the instruction */
+/* ... for C code, which asks for the length first, if it is `sized`: *length is the __len__ in Python, or 0. 0: it is no such object. */
+kin_vid rec_hidden_index_iterator(rec *r, kin_vid vid, bool sized, kin_vid *length);
+/* What an iterator of this recording is asked for its length by asks the object that it goes over: its __len__ in Python, or 0. False: that cannot be followed. */
+bool rec_length_of_iterator(rec *r, kin_vid it, kin_vid *length);
+bool rec_consume_indexed(rec *r, const rec_args *a); /* iter() and reversed() of such objects */
 
 /* ---- drain.c ---- */
 bool rec_consume_drained(rec *r, const rec_args *a);
@@ -129,6 +137,7 @@ extern const consumer_row rec_unpack_row;
 bool rec_step_on(rec *r, rec_consumer *c); /* asks c->stepping for its next item */
 /* `length`: what the object is asked for before its first item, its __len__ in Python; 0: nothing. */
 rec_consumer *rec_begin_measured(rec *r, rec_gen *gen, kin_vid object, kin_vid length);
+void rec_measure(rec *r, rec_consumer *c, kin_vid object, kin_vid length); /* that runs, and then the consumer goes on */
 void rec_take_item(rec *r, rec_consumer *c, kin_vid item);
 bool rec_take(rec *r, rec_consumer *c, kin_vid item); /* ... is used as the instruction does. Does it want more? */
 void rec_aim(rec *r, rec_consumer *c, int before, int after); /* what the items are for */
@@ -136,6 +145,8 @@ void rec_aim(rec *r, rec_consumer *c, int before, int after); /* what the items 
 /* ---- consume_rows.c ---- */
 const consumer_row *rec_consumer_row(PyObject *callee);
 int rec_consumed_operand(const consumer_row *row, uint32_t npos); /* what is iterated over; -1: it is not called with so many */
+bool rec_is_operator(rec *r); /* list += thing, which is read as list.extend() */
+void rec_refuse_call(rec *r, const rec_consumer *c); /* the instruction, if it can be that operator, as a step */
 bool rec_finish_list(rec *r, rec_consumer *c);
 
 /* ---- starred.c ---- */
@@ -152,6 +163,7 @@ bool rec_is_own_iterator(rec *r, kin_vid vid); /* ... whose __iter__ does nothin
 /* ---- ask.c ---- */
 rec_consumer *rec_begin_asking(rec *r, kin_vid whom); /* NULL: it is not known whom that asks */
 void rec_ask_first(rec *r, rec_consumer *c);        /* the consumer is complete */
+void rec_measure_and_ask(rec *r, rec_consumer *c, kin_vid object, kin_vid length); /* ... if length is not 0, the object is asked for its length before */
 void rec_ask_on(rec *r, rec_consumer *c);           /* ... wants the next item */
 bool rec_is_asked(rec *r, kin_vid vid);             /* are its items to be asked for one by one? */
 void rec_answer(rec *r, rec_consumer *c, kin_vid item, PyObject *obj); /* the frame that was waited for has given the item; 0: a generator has ended */

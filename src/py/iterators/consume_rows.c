@@ -219,6 +219,13 @@ finish_close(rec *r, rec_consumer *c)
     return true;
 }
 
+/* The same for `list += thing`, whose result is the list. */
+bool
+rec_is_operator(rec *r)
+{
+    return r->top->op == KIN_DO_BINARY;
+}
+
 /* list.extend(): the list is one that the recording knows. */
 static bool
 finish_extend(rec *r, rec_consumer *c)
@@ -226,8 +233,17 @@ finish_extend(rec *r, rec_consumer *c)
     const rec_virtual *f = VIRTUAL(r, c->args[0]);
     if (f == NULL || f->kind != VIRTUAL_LIST || !f->known || f->escaped)
         return false;
-    push_value(r, c, rec_const(r, Py_None));
+    push_value(r, c, rec_is_operator(r) ? c->args[0] : rec_const(r, Py_None));
     return true;
+}
+
+void
+rec_refuse_call(rec *r, const rec_consumer *c)
+{
+    if (rec_is_operator(r))
+        rec_add_in_place(r, c->args, KIN_BINARY_INPLACE_ADD, c->opaque_row);
+    else
+        rec_call_step(r, &c->call, KIN_STEP_OPAQUE | KIN_STEP_EFFECT, c->opaque_row);
 }
 
 static void
@@ -250,7 +266,7 @@ static const consumer_row rows[] = {
     {"min", TAKE_ALL, finish_extreme, .by_key = &rec_min_by_key, .objects = true}, {"max", TAKE_ALL, finish_extreme, .by_key = &rec_max_by_key, .objects = true},
     {"sorted", TAKE_ALL, finish_sorted, .sized = true, .looks = true, .by_key = &rec_sorted_by_key, .objects = true},
     {"join", TAKE_ALL, finish_constant, .sized = true, .of = &PyUnicode_Type, .takes = OBJECT_AND_ITEMS},
-    {"extend", TAKE_ALL, finish_extend, .sized = true, .written = put_behind, .of = &PyList_Type, .takes = OBJECT_AND_ITEMS},
+    {"extend", TAKE_ALL, finish_extend, .sized = true, .written = put_behind, .refused = rec_refuse_call, .of = &PyList_Type, .takes = OBJECT_AND_ITEMS},
     {"send", TAKE_ONE, finish_send, .of = &PyGen_Type, .takes = ITEMS_AND_MORE, .raises = true},
     {"close", TAKE_ONE, finish_close, .of = &PyGen_Type}, {NULL, TAKE_ALL, NULL}};
 
@@ -321,20 +337,10 @@ step_once(rec *r, const rec_args *a, const consumer_row *row)
     return true;
 }
 
-/* iter() of an object that has nothing but a __getitem__. */
-static bool
-index_by_call(rec *r, const rec_args *a)
-{
-    if (a->npos != 1 || a->nkw != 0 || O(r, a->callee) != PyDict_GetItemString(PyEval_GetBuiltins(), "iter") || !rec_is_indexed(r, a->args[0]))
-        return false;
-    rec_push_index_iterator(r, a->args[0], a->ndrop);
-    return true;
-}
-
 bool
 rec_consume_call(rec *r, const rec_args *a)
 {
-    if (index_by_call(r, a) || rec_make_lazy(r, a) || rec_make_tee(r, a) || rec_consume_mapping(r, a) || rec_consume_drained(r, a) || rec_consume_callbacks(r, a) ||
+    if (rec_consume_indexed(r, a) || rec_make_lazy(r, a) || rec_make_tee(r, a) || rec_consume_mapping(r, a) || rec_consume_drained(r, a) || rec_consume_callbacks(r, a) ||
         rec_consume_iterables(r, a))
         return true;
     const consumer_row *row = a->nkw == 0 && a->npos <= 2 ? rec_consumer_row(O(r, a->callee)) : NULL;
@@ -365,4 +371,15 @@ rec_consume_call(rec *r, const rec_args *a)
     c->wants = c->wants && !closes;
     rec_consume_as(r, c, a);
     return true;
+}
+
+bool
+rec_consume_added(rec *r, int imm)
+{
+    const kin_vid args[2] = {rec_peek(r, 1), rec_peek(r, 0)};
+    PyObject *extend = PyDict_GetItemString(kin_type_dict(&PyList_Type), "extend");
+    bool asks = imm == KIN_BINARY_INPLACE_ADD && O(r, args[0]) != NULL && O(r, args[1]) != NULL && rec_known_list(r, args[0]) != NULL;
+    if (!asks || extend == NULL || rec_is_plain_value(O(r, args[1])) || kin_is_tensor(O(r, args[1])))
+        return false;
+    return rec_consume_call(r, &(rec_args){.callee = rec_const(r, extend), .args = args, .npos = 2, .ndrop = 2});
 }

@@ -139,10 +139,13 @@ find_source(rec *r, kin_vid vid, bool sized, drain_source *out)
     *out = (drain_source){.gen = rec_usable_generator(r, vid), .object = vid};
     if (out->gen != NULL)
         return true;
-    if (rec_is_asked(r, vid) || (!sized && rec_is_own_iterator(r, vid)))
+    if (rec_is_asked(r, vid) && (!sized || rec_length_of_iterator(r, vid, &out->length))) {
         out->asked = vid;
-    else if (!sized && rec_is_indexed(r, vid))
-        out->asked = rec_index_iterator(r, vid);
+        out->object = VIRTUAL(r, vid)->items[LAZY_SOURCES];
+    } else if (!sized && rec_is_own_iterator(r, vid))
+        out->asked = vid;
+    else if ((out->asked = rec_hidden_index_iterator(r, vid, sized, &out->length)) != 0)
+        return true;
     else
         out->gen = rec_usable_generator(r, sized ? rec_sized_generator(r, vid, &out->length) : rec_hidden_generator(r, vid));
     return out->gen != NULL || out->asked != 0;
@@ -156,10 +159,10 @@ begin(rec *r, const drain_source *from)
 
 /* The consumer is complete. */
 static void
-begin_asking(rec *r, rec_consumer *c)
+begin_asking(rec *r, rec_consumer *c, const drain_source *from)
 {
     if (c->asked != 0)
-        rec_ask_first(r, c);
+        rec_measure_and_ask(r, c, from->object, from->length);
 }
 
 /* -- reduce() of a function of the program over a generator: they take turns ---------------------------------------------- */
@@ -222,7 +225,7 @@ fold_generator(rec *r, const rec_args *a, const drain_source *from)
     rec_consume_as(r, c, a);
     if (a->npos == 3)
         rec_take_item(r, c, a->args[2]);
-    begin_asking(r, c);
+    begin_asking(r, c, from);
     return true;
 }
 
@@ -281,7 +284,7 @@ drain_one_by_one(rec *r, const rec_args *a, const drain_row *row)
             rec_need_type(r, a->args[0]);
         rec_region_changes(r, a->args[0]);
     }
-    begin_asking(r, c);
+    begin_asking(r, c, &from);
     return true;
 }
 

@@ -2,6 +2,7 @@
  * list(thing), and the unpacking of such an object. What __iter__ does (and __len__, if it is asked for a size) is a
  * region (region.c); the call is then modelled on the resulting iterators.
  */
+#include "py/compat/heap.h"
 #include "py/compat/imports.h"
 #include "py/iterators/consume.h"
 #include "py/models/models.h"
@@ -16,13 +17,15 @@ typedef struct {
 
 static const iterable_row rows[] = {{"enumerate", 1, false}, {"zip", -1, false}, {"iter", 1, false}, {NULL, 0, false}};
 
-static const iterable_row item_by_item = {"", 1, false}, measured = {"", 1, true};
+static const iterable_row item_by_item = {"", 1, false}, measured = {"", 1, true}, extended = {"extend", 2, true};
 
 static const iterable_row *
 find_row(PyObject *callee)
 {
     PyObject *builtins = PyEval_GetBuiltins();
     const consumer_row *consumer = callee != NULL ? rec_consumer_row(callee) : NULL;
+    if (callee != NULL && callee == PyDict_GetItemString(kin_type_dict(&PyList_Type), "extend"))
+        return &extended;
     if (callee == NULL || (consumer != NULL && consumer->objects))
         return consumer != NULL && consumer->sized ? &measured : &item_by_item;
     if (!PyCFunction_Check(callee) && !PyType_Check(callee))
@@ -176,13 +179,17 @@ finish_iterables(rec *r, rec_consumer *c)
     rec_args call = c->call;
     call.args = c->inputs;
     bool done = rec_make_lazy(r, &call) || rec_make_tee(r, &call) || rec_call_builtin(r, &call);
+    if (done && rec_is_operator(r)) { /* list += thing: its result is the list */
+        rec_drop(r, 1);
+        rec_push(r, c->args[0]);
+    }
     for (uint32_t i = 0; i < c->call.npos; i++)
         if (VIRTUAL(r, c->inputs[i]) != NULL)
             VIRTUAL(r, c->inputs[i])->given = false;
     return done;
 }
 
-static const consumer_row iterables_row = {"iterables", TAKE_ALL, finish_iterables, take_answer};
+static const consumer_row iterables_row = {"iterables", TAKE_ALL, finish_iterables, take_answer, .refused = rec_refuse_call};
 
 /* What a step gave begins an epoch of its own now: inside a region none can begin. */
 static bool

@@ -31,6 +31,7 @@ bool rec_fits(int before, int after, uint32_t n);             /* ... do so many 
 
 /* ---- consume_rows.c ---- */
 bool rec_consume_call(rec *r, const rec_args *a);
+bool rec_consume_added(rec *r, int imm); /* list += thing, where code of the program gives the items */
 
 /* ---- generator.c ---- */
 bool rec_generator_call(rec *r, const rec_args *a);

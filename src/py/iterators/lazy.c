@@ -173,56 +173,6 @@ hidden_iterator(rec *r, kin_vid arg)
     return it;
 }
 
-bool
-rec_is_indexed(rec *r, kin_vid vid)
-{
-    const rec_virtual *f = vid ? VIRTUAL(r, vid) : NULL;
-    if (vid == 0 || (f != NULL && (f->kind != VIRTUAL_OBJECT || !f->known || f->escaped)))
-        return false;
-    PyObject *obj = O(r, vid);
-    PyTypeObject *tp = obj != NULL ? Py_TYPE(obj) : NULL;
-    if (tp == NULL || !(tp->tp_flags & Py_TPFLAGS_HEAPTYPE) || tp->tp_iter != NULL || !PySequence_Check(obj) || !kin_iterator_can_set(&PySeqIter_Type))
-        return false;
-    PyObject *item = _PyType_Lookup(tp, REC_STR("__getitem__"));
-    return item != NULL && PyFunction_Check(item) && rec_can_inline(r, item) && _PyType_Lookup(tp, REC_STR("__iter__")) == NULL;
-}
-
-kin_vid
-rec_index_iterator(rec *r, kin_vid vid)
-{
-    if (VIRTUAL(r, vid) == NULL && r->region == NULL)
-        rec_root(r, vid);
-    PyTypeObject *tp = rec_need_attrs(r, vid);
-    rec_lookup(r, tp, REC_STR("__iter__"));
-    kin_vid out = rec_step_out(r, KIN_STEP_ITER, KIN_STEP_PURE, &vid, 1);
-    const kin_vid items[] = {[LAZY_CLASS] = rec_const(r, (PyObject *)&PySeqIter_Type), [LAZY_CALLBACK] = 0, [LAZY_SOURCES] = vid};
-    rec_virtual *f = rec_make_virtual(r, out, VIRTUAL_LAZY, items, sizeof items / sizeof *items, true);
-    if (f != NULL)
-        f->made_of = f->n;
-    r->info.at[out].type = &PySeqIter_Type;
-    return out;
-}
-
-void
-rec_push_index_iterator(rec *r, kin_vid vid, int ndrop)
-{
-    kin_vid out = rec_index_iterator(r, vid);
-    rec_drop(r, ndrop);
-    rec_await_result(r, out, r->t->vals.at[out].step);
-}
-
-/* iter() for C code that asks for the length first, if it is `sized`. 0: it is no such object. */
-static kin_vid
-hidden_index_iterator(rec *r, kin_vid vid, bool sized)
-{
-    if (!rec_is_indexed(r, vid))
-        return 0;
-    PyTypeObject *tp = rec_need_attrs(r, vid);
-    if (sized && (rec_lookup(r, tp, REC_STR("__len__")) != NULL || rec_lookup(r, tp, REC_STR("__length_hint__")) != NULL))
-        return 0;
-    return rec_index_iterator(r, vid);
-}
-
 /* What goes into the new object for an operand that it iterates over. 0: not known. */
 static kin_vid
 source_of(rec *r, unsigned makes, kin_vid arg)
@@ -676,17 +626,23 @@ rec_consume_lazy(rec *r, const rec_args *a)
     return true;
 }
 
-/* list(zip(generator, xs)), next(it), a, b = islice(it, 2): as much as the instruction wants, item by item. */
+/* list(zip(generator, xs)), next(it), a, b = islice(it, 2): as much as the instruction wants, item by item. `measured` is asked for its length first, if `length` is one in Python. */
 static bool
-consume_asked(rec *r, const consumer_row *row, const rec_args *a, kin_vid source)
+consume_asked(rec *r, const consumer_row *row, const rec_args *a, kin_vid source, kin_vid measured, kin_vid length)
 {
+    bool begins = a->npos == 2 && row->takes == ITEMS_AND_MAYBE_MORE && row->rule == TAKE_ALL && kin_is_tensor(O(r, a->args[1])); /* a sum */
+    if (begins && !kin_is_plain_tensor(O(r, a->args[1])))
+        return false;
+    if (begins)
+        rec_need_type(r, a->args[1]);
     rec_consumer *c = rec_begin_asking(r, source);
     if (c == NULL)
         return false;
     c->row = row;
     c->source = source;
+    c->from_tensor = begins;
     rec_consume_as(r, c, a);
-    rec_ask_first(r, c);
+    rec_measure_and_ask(r, c, measured, length);
     return true;
 }
 
@@ -695,15 +651,15 @@ rec_consume_asked(rec *r, const rec_args *a)
 {
     const consumer_row *row = a->npos && a->npos <= 2 && a->nkw == 0 ? rec_consumer_row(O(r, a->callee)) : NULL;
     int at = row != NULL ? rec_consumed_operand(row, a->npos) : -1;
-    kin_vid indexed = at >= 0 && row->rule != TAKE_ONE && row->written == NULL && a->npos == 1 ? hidden_index_iterator(r, a->args[at], row->sized) : 0;
+    kin_vid length = 0, indexed = at >= 0 && row->rule != TAKE_ONE ? rec_hidden_index_iterator(r, a->args[at], row->sized, &length) : 0;
     if (indexed != 0)
-        return consume_asked(r, row, a, indexed);
+        return consume_asked(r, row, a, indexed, a->args[at], length);
     if (at < 0 || !has_to_be_asked(r, a->args[at]) || VIRTUAL(r, a->args[at])->kind == VIRTUAL_GENERATOR ||
         (row->rule == TAKE_ONE && VIRTUAL(r, a->args[at])->kind == VIRTUAL_ITER))
         return false;
-    if (a->npos == 2 && at == 0 && row->rule != TAKE_ONE && kin_is_tensor(O(r, a->args[1]))) /* what a sum begins with */
+    if (row->sized && !rec_length_of_iterator(r, a->args[at], &length))
         return false;
-    return consume_asked(r, row, a, a->args[at]);
+    return consume_asked(r, row, a, a->args[at], VIRTUAL(r, a->args[at])->kind == VIRTUAL_LAZY ? VIRTUAL(r, a->args[at])->items[LAZY_SOURCES] : 0, length);
 }
 
 /* How many items there are is known, so tuple(map) calls back as the unpacking does. A filter's number is not. */
@@ -761,16 +717,20 @@ static const consumer_row unpack_asked_row = {"", TAKE_ALL, rec_finish_unpack, N
 static bool
 unpack_asked(rec *r, kin_vid lazy, int before, int after)
 {
-    kin_vid indexed = hidden_index_iterator(r, lazy, before < 0);
+    kin_vid length = 0, indexed = rec_hidden_index_iterator(r, lazy, before < 0, &length), measured = lazy;
     lazy = indexed != 0 ? indexed : lazy;
     bool asked = lazy != 0 && VIRTUAL(r, lazy) != NULL && VIRTUAL(r, lazy)->kind == VIRTUAL_LAZY;
+    if (asked && indexed == 0 && before < 0) {
+        asked = rec_length_of_iterator(r, lazy, &length);
+        measured = VIRTUAL(r, lazy)->items[LAZY_SOURCES];
+    }
     rec_consumer *c = asked ? rec_begin_asking(r, lazy) : NULL;
     if (c == NULL)
         return false;
     c->row = indexed != 0 ? &unpack_indexed_row : &unpack_asked_row;
     c->source = lazy;
     rec_aim(r, c, before, after);
-    rec_ask_first(r, c);
+    rec_measure_and_ask(r, c, measured, length);
     rec_settle(r);
     return true;
 }

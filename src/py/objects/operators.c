@@ -184,6 +184,30 @@ repeat_items(rec *r, int imm, const kin_vid *args)
     return true;
 }
 
+void
+rec_add_in_place(rec *r, const kin_vid *args, int imm, int row)
+{
+    uint32_t s = rec_step(r, KIN_STEP_BINARY, KIN_STEP_OPAQUE | KIN_STEP_EFFECT, args, 2);
+    r->t->steps.at[s].imm = (uint8_t)imm;
+    if (row >= 0)
+        rec_break(r, s, row);
+    if (VIRTUAL(r, args[0]) != NULL)
+        VIRTUAL(r, args[0])->known = false;
+    rec_forget_contents(r);
+    r->skip_expected = true;
+    rec_drop(r, 2);
+    rec_push(r, args[0]);
+}
+
+/* Is a list extended by what code of the program makes of tensors? Then that is told as of list.extend(). */
+static int
+row_of_added(rec *r, int imm, const kin_vid *args)
+{
+    PyObject *extend = PyDict_GetItemString(kin_type_dict(&PyList_Type), "extend");
+    bool asks = imm == KIN_BINARY_INPLACE_ADD && PyList_CheckExact(O(r, args[0])) && !rec_is_plain_value(O(r, args[1]));
+    return asks && extend != NULL ? rec_opaque_row(r, rec_const(r, extend), args + 1, 1) : -1;
+}
+
 /* list += ..., dict |= ... change the left operand and return it. */
 static bool
 inplace_container(rec *r, int imm, const kin_vid *args)
@@ -198,6 +222,10 @@ inplace_container(rec *r, int imm, const kin_vid *args)
     bool known = f && f->known && tp == &PyList_Type && imm == 13 && rec_use_up(r, args[1], &items, &n);
     bool quiet = f != NULL && f->kind != VIRTUAL_ATTRS && rec_is_plain_value(O(r, args[1]));
     bool extends = known && quiet;
+    if (!quiet && !known) {
+        rec_add_in_place(r, args, imm, row_of_added(r, imm, args));
+        return true;
+    }
     kin_vid step[2] = {args[0], extends ? rec_take_apart(r, args[1], items, n) : args[1]};
     uint32_t s = rec_step(r, extends ? KIN_STEP_LIST_EXTEND : KIN_STEP_BINARY, quiet ? KIN_STEP_MUTATES : KIN_STEP_OPAQUE | KIN_STEP_EFFECT, step, 2);
     r->t->steps.at[s].imm = extends ? 0 : (uint8_t)imm;

@@ -118,6 +118,12 @@ looks_like_sequence(PyObject *obj, PyObject *it, PyObject *func)
 }
 
 static bool
+looks_like_reversed(PyObject *obj, PyObject *it, PyObject *func)
+{
+    return looks_like_sequence(obj, it, func); /* of one item, so that it gives that at index 0 */
+}
+
+static bool
 looks_like_groupby(PyObject *obj, PyObject *it, PyObject *func)
 {
     const groupby_head *head = (groupby_head *)obj;
@@ -196,6 +202,22 @@ set_sequence(PyObject *obj, PyObject *state)
         Py_CLEAR(head->sequence);
     else
         head->index = PyLong_AsSsize_t(state);
+}
+
+/* It was made of an empty tuple: what it goes over comes with the first index. */
+static void
+set_reversed(PyObject *obj, PyObject *state)
+{
+    sequence_head *head = (sequence_head *)obj;
+    if (PyTuple_CheckExact(state)) {
+        Py_XSETREF(head->sequence, Py_NewRef(PyTuple_GET_ITEM(state, 0)));
+        head->index = PyLong_AsSsize_t(PyTuple_GET_ITEM(state, 1)) - 1;
+    } else if (state == Py_None) {
+        head->index = -1;
+        Py_CLEAR(head->sequence);
+    } else {
+        head->index = PyLong_AsSsize_t(state) - 1;
+    }
 }
 
 /* The next item of a tee object, whose source is `from` as long as this takes. */
@@ -298,7 +320,9 @@ make_example(const char *operands, PyObject *cls, PyObject *it, PyObject *func)
     if (strcmp(operands, "O") == 0)
         return PyObject_CallFunctionObjArgs(cls, it, NULL);
     if (strcmp(operands, "S") == 0) {
-        PyObject *items = PyTuple_New(1), *made = items != NULL ? PySeqIter_New(items) : NULL;
+        PyObject *items = Py_BuildValue("(O)", it), *made = NULL;
+        if (items != NULL)
+            made = cls == (PyObject *)&PySeqIter_Type ? PySeqIter_New(items) : PyObject_CallOneArg(cls, items);
         Py_XDECREF(items);
         return made;
     }

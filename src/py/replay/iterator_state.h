@@ -21,7 +21,7 @@ bool kin_iterator_can_set(const PyTypeObject *tp);
  * the iterator that it asks, or None. pairwise: the tuple of the last item, or None. takewhile, dropwhile: whether it has ended, has begun, as 1 or 0.
  * accumulate: the last item. A tee object: None, one item further, which is there already; a tuple of tee objects: a tuple of the item that their
  * source has given. groupby: the tuple of the last group's key, that group or None, and, if it was asked ahead, the next key and item. An object that
- * asks __getitem__: the next index, or None.
+ * asks __getitem__: the next index, or None. reversed: how many indices are left, or None; at first the tuple of the object and that number.
  * False: an exception is set. */
 bool kin_iterator_set(PyObject *iterator, PyObject *state);
 

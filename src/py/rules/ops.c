@@ -422,7 +422,10 @@ dispatch_values(rec *r)
     case KIN_DO_POSITIVE: rec_op_binary(r, KIN_STEP_UNARY, KIN_UNARY_POSITIVE, 1); break;
     case KIN_DO_INVERT: rec_op_binary(r, KIN_STEP_UNARY, KIN_UNARY_INVERT, 1); break;
     case KIN_DO_NOT: rec_op_binary(r, KIN_STEP_UNARY, KIN_UNARY_NOT, 1); break;
-    case KIN_DO_BINARY: rec_op_binary(r, KIN_STEP_BINARY, f->arg, 2); break;
+    case KIN_DO_BINARY:
+        if (!rec_consume_added(r, f->arg))
+            rec_op_binary(r, KIN_STEP_BINARY, f->arg, 2);
+        break;
     case KIN_DO_COMPARE: rec_op_compare(r); break;
     case KIN_DO_TRUTH: rec_op_truth(r); break;
     case KIN_DO_IS: rec_op_is(r, f->arg); break;
