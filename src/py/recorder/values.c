@@ -426,12 +426,14 @@ holds_constants(rec *r, kin_vid vid)
     return true;
 }
 
-/* Does a step make it, so that each call has another object? Here it may be one that the recording has lost sight of, or that a side trace was handed. */
+/* Does a step make it, so that each call has another object? Here it may be one that the recording has lost sight of, or that a side trace was handed.
+ * alive: the object is known to be there still, so it can be looked at. */
 static bool
-is_made(rec *r, kin_vid vid)
+is_made(rec *r, kin_vid vid, bool alive)
 {
     const kin_val *val = &r->t->vals.at[vid];
-    return val->kind == KIN_VAL_STEP && (r->info.at[vid].made || (kin_step_does(&r->t->steps.at[val->step], KIN_GIVES_NEW) && !kin_is_exact_immutable(O(r, vid))));
+    return val->kind == KIN_VAL_STEP &&
+           (r->info.at[vid].made || (kin_step_does(&r->t->steps.at[val->step], KIN_GIVES_NEW) && !(alive && kin_is_exact_immutable(O(r, vid)))));
 }
 
 /* A function that is read from what a step makes: often one that was made in the same call, and was put there. */
@@ -442,7 +444,7 @@ is_function_of_made(rec *r, kin_vid vid)
         return false;
     while (r->t->vals.at[vid].kind == KIN_VAL_SRC && r->t->vals.at[vid].parent != 0)
         vid = r->t->vals.at[vid].parent;
-    return O(r, vid) != NULL && is_made(r, vid);
+    return O(r, vid) != NULL && is_made(r, vid, r->info.at[vid].held); /* the object that it was read from may be gone */
 }
 
 bool
@@ -457,7 +459,7 @@ rec_can_const(rec *r, kin_vid vid)
         return false; /* not there yet */
     if (holds_constants(r, vid))
         return true;
-    if (is_made(r, vid) || is_function_of_made(r, vid) || (r->t->vals.at[vid].kind == KIN_VAL_STEP && (VIRTUAL(r, vid) != NULL || is_new_each_time(obj) || rec_varies(r, vid))))
+    if (is_made(r, vid, true) || is_function_of_made(r, vid) || (r->t->vals.at[vid].kind == KIN_VAL_STEP && (VIRTUAL(r, vid) != NULL || is_new_each_time(obj) || rec_varies(r, vid))))
         return false;
     if (!kin_is_exact_immutable(obj) && !rec_pinnable(obj))
         return false;
