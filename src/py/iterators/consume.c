@@ -439,6 +439,8 @@ finish_for(rec *r, rec_consumer *c, rec_frame *f, uint32_t offset)
 {
     if (offset != (c->ended ? f->jump : f->next) || f->jump == f->next)
         return false;
+    if (!c->ended && c->n == 0)
+        return false; /* there was no memory for the item */
     if (c->sends)
         rec_drop(r, 1); /* what was sent */
     if (c->ended)

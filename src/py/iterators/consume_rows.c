@@ -194,6 +194,8 @@ finish_next(rec *r, rec_consumer *c)
 {
     if (c->ended && c->call.npos < 2)
         return false;
+    if (!c->ended && c->n == 0)
+        return false; /* there was no memory for the item */
     push_value(r, c, c->ended ? c->args[1] : c->items[0]);
     return true;
 }
@@ -204,6 +206,8 @@ finish_send(rec *r, rec_consumer *c)
 {
     if (c->ended)
         return false;
+    if (c->n == 0)
+        return false; /* as above */
     push_value(r, c, c->items[0]);
     return true;
 }
