@@ -217,3 +217,37 @@ def test_an_older_list_that_is_added_to_is_reported():
         assert torch.equal(compiled(torch.ones(2)), torch.ones(2) * (2 * i + 1))
     held.clear()
     assert kintsugi.explain(fn)(torch.ones(2)).graph_break_count == 1
+
+
+Named = collections.namedtuple("Named", "a b")
+
+
+def compared(x):
+    y, z = x + 1, x * 2
+    items = [y, x, x]
+    items.remove(y)
+    nan = float("nan")
+    return (Named(x, y) == Named(x, y), Named(x, y) == (x, y), [x, (y, 1)] != [x, (y, 2)], (x, 1) == (x, 1.0), [x] == (x,), () == (x,), [x] == [x, y], (1, x) == (2, y), (x, nan) == (x, nan),
+            {"k": [x]} == {"k": [x]}, x in [x, y], (x, y) in [(x, y)], 3 in (1, 3, x), [z, x].index(z), [None, x].index(None), items.count(x), items)
+
+
+def test_the_same_tensors_in_containers():
+    compiled = kintsugi.compile(compared, fullgraph=True)
+    for i in range(4):
+        assert str(compiled(torch.ones(2) + i)) == str(compared(torch.ones(2) + i))
+    assert kintsugi.stats(compiled)["breaks"] == 0
+
+
+@pytest.mark.parametrize("fn", [lambda x, y: (x,) == (y,), lambda x, y: [x, y].index(y), lambda x, y: [x, x].remove(y)])
+def test_other_tensors_are_asked(fn):
+    compiled = kintsugi.compile(fn)
+    for size, same in ((1, False), (1, True), (2, False), (1, True)):
+        x = torch.ones(size)
+        y = x if same else torch.zeros(size)
+        answers = []
+        for f in (fn, compiled):
+            try:
+                answers.append(f(x, y))
+            except (RuntimeError, ValueError) as e:
+                answers.append(str(e))
+        assert answers[0] == answers[1]

@@ -136,19 +136,77 @@ finish_dict(rec *r, rec_consumer *c)
     return done;
 }
 
-/* defaultdict(factory, mapping): as if of a dict of the pairs. */
+/* The call, as if of a dict of the pairs. */
+static bool
+call_on_dict(rec *r, const rec_consumer *c, const kin_vid *pairs, uint32_t n)
+{
+    kin_vid args[CONSUMER_ARGS];
+    memcpy(args, c->args, (c->call.npos + c->call.nkw) * sizeof *args);
+    args[c->call.npos - 1] = rec_build_dict(r, pairs, n);
+    rec_args call = c->call;
+    call.args = args;
+    return rec_call_constructor(r, &call) || rec_call_builtin(r, &call) || rec_call_class(r, &call);
+}
+
+/* defaultdict(factory, mapping), a class derived from dict. */
 static bool
 finish_derived(rec *r, rec_consumer *c)
 {
-    kin_vid *pairs = make_pairs(c, 0), args[CONSUMER_ARGS];
-    if (pairs == NULL)
-        return false;
-    memcpy(args, c->args, (c->call.npos + c->call.nkw) * sizeof *args);
-    args[c->call.npos - 1] = rec_build_dict(r, pairs, 2 * c->n);
+    kin_vid *pairs = make_pairs(c, 0);
+    bool done = pairs != NULL && call_on_dict(r, c, pairs, 2 * c->n);
     free(pairs);
-    rec_args call = c->call;
-    call.args = args;
-    return rec_call_builtin(r, &call);
+    return done;
+}
+
+/* -- OrderedDict(mapping), which asks for each value behind its key ------------------------------------------------------------- */
+
+/* A generator has given a key. */
+static void
+ask_value_of(rec *r, rec_consumer *c)
+{
+    kin_vid key = r->refused || c->n == 0 || c->n % 2 == 0 || c->callback == 0 || !rec_is_known_key(r, c->items[c->n - 1]) ? 0 : rec_need_const(r, c->items[c->n - 1]);
+    if (key == 0) {
+        rec_refuse(r);
+        return;
+    }
+    const kin_vid args[2] = {c->source, key};
+    c->items[c->n - 1] = key;
+    c->from = c->gen;
+    c->gen = NULL;
+    rec_args call = {.callee = c->callback, .args = args, .npos = 2};
+    c->folding = c->wants = rec_call_or_refuse(r, &call);
+}
+
+static void
+take_value(rec *r, rec_consumer *c)
+{
+    if (!c->folding) {
+        take_answer(r, c);
+        return;
+    }
+    c->folding = false;
+    c->gen = c->from;
+    c->ended = c->gen->state == GEN_DONE;
+    c->wants = !c->ended;
+}
+
+/* The generator that the keys came from has ended: keys and values are apart then, as they are where all keys come first. */
+static void
+have_pairs(rec *r, rec_consumer *c)
+{
+    uint32_t n = c->n / 2;
+    c->inputs = malloc((n + 1) * sizeof *c->inputs);
+    if (c->inputs == NULL || c->n % 2 != 0) {
+        rec_refuse(r);
+        return;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        c->inputs[i] = c->items[2 * i];
+        c->items[i] = c->items[2 * i + 1];
+        Py_DECREF(c->held[2 * i]);
+        c->held[i] = c->held[2 * i + 1];
+    }
+    c->n = c->ninputs = n;
 }
 
 /* The region is over: the pairs are stored into the older dict. */
@@ -207,6 +265,8 @@ refuse_display(rec *r, const rec_consumer *c)
 
 static const consumer_row dict_row = {.name = "mapping", .rule = TAKE_ALL, .finish = finish_dict, .then = take_answer, .over = have_keys},
                           derived_row = {.name = "mapping", .rule = TAKE_ALL, .finish = finish_derived, .then = take_answer, .over = have_keys},
+                          ordered_row = {.name = "mapping", .rule = TAKE_ALL, .finish = finish_derived, .then = take_value, .came = ask_value_of, .over = have_pairs},
+                          ordered_update_row = {.name = "mapping", .rule = TAKE_ALL, .finish = finish_update, .then = take_value, .came = ask_value_of, .over = have_pairs, .written = put_pairs},
                           update_row = {.name = "mapping", .rule = TAKE_ALL, .finish = finish_update, .then = take_answer, .over = have_keys, .written = put_pairs},
                           display_row = {.name = "mapping", .rule = TAKE_ALL, .finish = finish_display, .then = take_answer, .over = have_keys, .written = put_pairs, .refused = refuse_display};
 
@@ -277,17 +337,35 @@ begin(rec *r, const consumer_row *row, kin_vid mapping)
     return c;
 }
 
+/* What becomes of the pairs; NULL: the call goes over no mapping. */
+static const consumer_row *
+find_row(rec *r, const rec_args *a)
+{
+    static PyObject *defaulted, *ordered;
+    PyObject *callee = O(r, a->callee), *update = PyDict_GetItemString(kin_type_dict(&PyDict_Type), "update");
+    PyObject *cls = kin_import_once(&ordered, "collections", "OrderedDict");
+    bool updates = a->npos == 2 && a->nkw == 0 && is_plain_dict(r, a->args[0]);
+    if (updates && (callee == update || (cls != NULL && callee == PyDict_GetItemString(kin_type_dict((PyTypeObject *)cls), "update"))))
+        return callee == update ? &update_row : &ordered_update_row;
+    if (a->npos == 2 && callee == kin_import_once(&defaulted, "collections", "defaultdict"))
+        return &derived_row;
+    if (callee == NULL || a->npos != 1 || !PyType_Check(callee) || !PyType_IsSubtype((PyTypeObject *)callee, &PyDict_Type))
+        return NULL;
+    const PyTypeObject *tp = (PyTypeObject *)callee;
+    if (callee == cls)
+        return &ordered_row;
+    bool derived = Py_IS_TYPE(callee, &PyType_Type) && tp->tp_new == PyDict_Type.tp_new && tp->tp_init == PyDict_Type.tp_init;
+    return tp == &PyDict_Type ? &dict_row : derived ? &derived_row : NULL;
+}
+
 bool
 rec_consume_mapping(rec *r, const rec_args *a)
 {
-    PyObject *callee = O(r, a->callee), *update = PyDict_GetItemString(kin_type_dict(&PyDict_Type), "update");
-    bool makes = callee == (PyObject *)&PyDict_Type && a->npos == 1, updates = callee == update && a->npos == 2 && a->nkw == 0 && is_plain_dict(r, a->args[0]);
-    static PyObject *defaulted;
-    bool derives = a->npos == 2 && callee == kin_import_once(&defaulted, "collections", "defaultdict"); /* an OrderedDict asks for each item behind its key */
-    kin_vid mapping = makes || updates || derives ? a->args[a->npos - 1] : 0;
+    const consumer_row *row = find_row(r, a);
+    kin_vid mapping = row != NULL ? a->args[a->npos - 1] : 0;
     if (a->npos + a->nkw >= CONSUMER_ARGS || !is_mapping(r, mapping))
         return false;
-    rec_consumer *c = begin(r, makes ? &dict_row : derives ? &derived_row : &update_row, mapping);
+    rec_consumer *c = begin(r, row, mapping);
     if (c == NULL)
         return false;
     rec_consume_as(r, c, a);

@@ -566,10 +566,44 @@ const rec_method_row rec_proxy_rows[] = {
 const rec_method_row rec_ordered_views[] = {
     {"OrderedDict.keys", dict_keys}, {"OrderedDict.values", dict_values}, {"OrderedDict.items", dict_items}, {NULL, NULL}};
 
+static bool
+list_index(rec *r, const rec_args *a)
+{
+    if (ask_elements(r, a))
+        return true;
+    int at = a->npos == 2 && a->nkw == 0 ? rec_place_of_item(r, a->args[0], a->args[1], NULL) : REC_ITEM_UNKNOWN;
+    PyObject *number = at >= 0 ? PyLong_FromLong(at) : NULL; /* else it raises, or asks tensors */
+    bool done = number != NULL && rec_model_value(r, a, rec_const(r, number));
+    Py_XDECREF(number);
+    return done;
+}
+
+static bool
+list_count(rec *r, const rec_args *a)
+{
+    uint32_t count = 0;
+    if (ask_elements(r, a))
+        return true;
+    bool known = a->npos == 2 && a->nkw == 0 && rec_place_of_item(r, a->args[0], a->args[1], &count) != REC_ITEM_UNKNOWN;
+    PyObject *number = known ? PyLong_FromUnsignedLong(count) : NULL;
+    bool done = number != NULL && rec_model_value(r, a, rec_const(r, number));
+    Py_XDECREF(number);
+    return done;
+}
+
+static bool
+list_remove(rec *r, const rec_args *a)
+{
+    if (a->npos != 2 || a->nkw != 0 || rec_known_list(r, a->args[0]) == NULL)
+        return false;
+    int at = rec_place_of_item(r, a->args[0], a->args[1], NULL);
+    return at >= 0 && rec_list_splice(r, a->args[0], at, at + 1, NULL, 0) && rec_model_value(r, a, rec_const(r, Py_None));
+}
+
 const rec_method_row rec_method_rows[] = {
     {"list.append", list_append}, {"list.extend", list_extend}, {"list.insert", list_insert}, {"list.pop", list_pop},
     {"list.clear", list_clear}, {"list.reverse", list_reverse}, {"list.copy", list_copy}, {"list.__len__", ask},
-    {"list.sort", list_sort}, {"list.index", ask_elements}, {"list.count", ask_elements},
+    {"list.sort", list_sort}, {"list.index", list_index}, {"list.count", list_count}, {"list.remove", list_remove},
     {"dict.get", dict_get}, {"dict.__getitem__", dict_getitem}, {"dict.pop", dict_pop}, {"dict.setdefault", dict_setdefault}, {"dict.keys", dict_keys},
     {"dict.values", dict_values}, {"dict.items", dict_items}, {"dict.copy", dict_copy}, {"dict.clear", mutate},
     {"dict.update", dict_update}, {"dict.popitem", dict_popitem}, {"dict.__contains__", dict_contains},

@@ -362,7 +362,7 @@ rec_op_binary(rec *r, kin_step_kind kind, int imm, int n)
     }
     if (kind == KIN_STEP_BINARY && (fold_size(r, args) || concatenate(r, imm, args) || repeat_items(r, imm, args) || concatenate_sizes(r, imm, args)))
         return;
-    if (kind == KIN_STEP_COMPARE && rec_equal_sizes(r, imm, args))
+    if (kind == KIN_STEP_COMPARE && (rec_equal_sizes(r, imm, args) || rec_compare_items(r, imm, args)))
         return;
     rec_operator_step(r, kind, imm, args, n, kind == KIN_STEP_COMPARE ? &PyBool_Type : NULL);
 }
@@ -482,6 +482,12 @@ rec_op_contains(rec *r, int invert)
         rec_lookup(r, tp, REC_STR("__contains__"));
         if (rec_inline(r, &(rec_args){.callee = rec_found(r, tp, REC_STR("__contains__"), own), .args = call, .npos = 2, .ndrop = 2}, NULL, 0, invert ? KIN_RESUME_FALSITY : KIN_RESUME_TRUTH, 0))
             return;
+    }
+    int at = own == NULL || !PyFunction_Check(own) ? rec_any_tensor(r, args, 2) ? rec_place_of_item(r, args[1], args[0], NULL) : REC_ITEM_UNKNOWN : REC_ITEM_UNKNOWN;
+    if (at != REC_ITEM_UNKNOWN) {
+        rec_drop(r, 2);
+        rec_push(r, rec_const(r, (at >= 0) != (invert != 0) ? Py_True : Py_False));
+        return;
     }
     if (!ask_table(r, invert, args))
         rec_operator_step(r, KIN_STEP_CONTAINS, invert, args, 2, &PyBool_Type);
