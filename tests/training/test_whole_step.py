@@ -410,3 +410,36 @@ def test_gradient_scaler_with_clipping():
     assert stats["recordings"] == 1 and stats["bail_outs"] <= 4 and stats["compiled_calls"] >= 6, stats
     (reason,) = {str(r).split("\n")[0] for r in kintsugi.explain(step, torch.randn(4, 6)).break_reasons}
     assert "Tensor.item()" in reason
+
+
+def test_averaged_weights():
+    """zip(parameters, parameters, strict=False) is followed; whether it is the first update is read from a tensor."""
+    from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+
+    model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
+    for how in ({}, {"use_buffers": True}, {"multi_avg_fn": get_ema_multi_avg_fn(0.9)}):
+        ours, eager = AveragedModel(model, **how), AveragedModel(model, **how)
+        update = kintsugi.compile(ours.update_parameters)
+        for _ in range(5):
+            with torch.no_grad():
+                for p in model.parameters():
+                    p.add_(0.1)
+            model(torch.randn(3, 4))
+            update(model)
+            eager.update_parameters(model)
+            for a, b in zip(ours.state_dict().values(), eager.state_dict().values(), strict=True):
+                assert torch.equal(a, b) or torch.allclose(a, b, rtol=1e-6)
+
+
+def test_zip_that_is_said_not_to_be_strict():
+    one, two = nn.Linear(3, 3), nn.Linear(3, 3)
+
+    def joined(strict):
+        total = 0
+        for p, q in zip(one.parameters(), two.parameters(), strict=strict):
+            total = total + (p * q).sum()
+        return total
+
+    compiled = kintsugi.compile(joined, fullgraph=True)
+    for _ in range(3):
+        torch.testing.assert_close(compiled(False), joined(False))

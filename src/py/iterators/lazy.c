@@ -235,6 +235,13 @@ reads_nothing(rec *r, const rec_args *a, lazy_operands *out)
     return a->nkw == 0;
 }
 
+/* strict=False is what zip does without. */
+static bool
+reads_strict(rec *r, const rec_args *a, lazy_operands *out)
+{
+    return a->nkw == 0 || (a->nkw == 1 && rec_is_keyword(a, 0, "strict") && O(r, a->args[a->npos]) == Py_False && rec_need_const(r, a->args[a->npos]) != 0);
+}
+
 static bool
 reads_function(rec *r, const rec_args *a, lazy_operands *out)
 {
