@@ -201,11 +201,13 @@ blame_foreign_code(rec *r, rec_frame *f)
     }
 }
 
-/* A cached function must return the same object at replay, or the replay leaves. */
+/* A cached function must return the same object at replay, or the replay leaves: behind the call, which the cache has counted. */
 static void
-pin_answer(rec *r, kin_vid vid)
+pin_answer(rec *r)
 {
+    kin_vid vid = r->cached;
     PyObject *obj = O(r, vid);
+    r->cached = 0;
     if (rec_can_const(r, vid)) {
         rec_need_const(r, vid);
         return;
@@ -248,8 +250,7 @@ finish_instruction(rec *r, rec_frame *f, uint32_t offset)
     switch (f->await) {
     case AWAIT_CACHED:
         rec_set_obj(r, f->await_vid, stack[f->await_slot]);
-        if (!ran_code && !rec_any_tensor(r, &f->await_vid, 1))
-            pin_answer(r, f->await_vid);
+        r->cached = ran_code || rec_any_tensor(r, &f->await_vid, 1) ? 0 : f->await_vid;
         break;
     case AWAIT_RESULT:
         rec_set_obj(r, f->await_vid, stack[f->await_slot]);
@@ -411,6 +412,8 @@ on_instr(void *arg, struct _PyInterpreterFrame *frame, uint32_t offset)
         rec_show_compiling(r);
     if (r->came != 0)
         recognise_results(r, f);
+    if (r->cached != 0)
+        pin_answer(r);
     if (r->deaths && r->region == NULL)
         (void)rec_epoch(r);
     if (f->jumped_from == 0 || !rec_loop_turns(r))

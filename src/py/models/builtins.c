@@ -387,7 +387,7 @@ call_type(rec *r, const rec_args *a)
 
 /* A call of what functools.lru_cache made is asked again at replay; while the cache has its answer, that is one object, which is
  * compared by identity and then known. When it has not, the cached function runs as in eager (here: the step becomes opaque, as code
- * ran; at replay: without frames of the callers), and the comparison leaves before the call, which then finds the answer.
+ * ran; at replay: without frames of the callers), and the comparison leaves behind the call, with its answer.
  */
 static bool
 model_cached(rec *r, const rec_args *a)

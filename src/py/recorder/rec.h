@@ -254,6 +254,7 @@ typedef struct rec {
     uint32_t skip;           /* depth of frames being ignored below a leaf */
     bool hides_compiling;    /* torch.compiler's flag reads as False in the current instruction */
     int came;                /* how many objects the instruction before has found and left on top of the stack */
+    kin_vid cached;          /* what a cached function has given in the instruction before; 0: none was called */
     bool ran_below;          /* Python code that is not followed has run below the current instruction */
     bool skip_expected;      /* Python frames below the current instruction are accounted for */
     bool foreign;            /* unexpected Python code ran below the current instruction */
