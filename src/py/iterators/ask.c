@@ -59,10 +59,10 @@ hold(rec *r, rec_consumer *c, PyObject *obj)
 {
     if (obj == NULL)
         return;
-    if (kin_vec_push(&c->kept, Py_NewRef(obj)) != KIN_OK) {
-        Py_DECREF(obj);
+    if (kin_vec_push(&c->kept, obj) == KIN_OK)
+        Py_INCREF(obj);
+    else
         r->status = KIN_NOMEM;
-    }
 }
 
 /* What the object keeps beside its sources. */

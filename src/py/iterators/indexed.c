@@ -181,10 +181,10 @@ rec_consume_indexed(rec *r, const rec_args *a)
     if (c == NULL)
         return false;
     rec_consume_as(r, c, a);
-    if (kin_vec_push(&c->kept, Py_NewRef(O(r, a->args[0]))) != KIN_OK) {
-        Py_DECREF(O(r, a->args[0]));
+    if (kin_vec_push(&c->kept, O(r, a->args[0])) == KIN_OK)
+        Py_INCREF(O(r, a->args[0]));
+    else
         r->status = KIN_NOMEM;
-    }
     rec_next_callback(r, c);
     return true;
 }
