@@ -723,7 +723,9 @@ answer_backward(PyObject *const *args, Py_ssize_t nargs)
         return NULL;
     launch_training *t = (launch_training *)PyTuple_GET_ITEM(note, 0);
     PyObject **grads = malloc((t->nresults + 1) * sizeof *grads);
-    if (grads == NULL || nargs - 1 != (Py_ssize_t)t->ngiven) {
+    if (grads == NULL) {
+        PyErr_NoMemory();
+    } else if (nargs - 1 != (Py_ssize_t)t->ngiven) {
         PyErr_SetString(PyExc_RuntimeError, "kintsugi: a node got gradients that are not its own");
     } else {
         uint64_t there = 0;
