@@ -60,8 +60,7 @@ kin_vec_trim_raw(void **at, uint32_t len, uint32_t *cap, size_t size)
 
 #define kin_vec_trim(v) kin_vec_trim_raw((void **)&(v)->at, (v)->len, &(v)->cap, sizeof *(v)->at)
 
-/* Both are expressions of type kin_status. */
-/* Without room `value` is not evaluated. */
+/* Both are expressions of type kin_status. Without room `value` is not evaluated. */
 #define kin_vec_push(v, value) \
     (kin_vec_reserve((v), 1) == KIN_OK ? ((v)->at[(v)->len++] = (value), KIN_OK) : KIN_NOMEM)
 

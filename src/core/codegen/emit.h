@@ -108,8 +108,12 @@ void kin_em_fail(kin_em *e, const char *what);
 /* The number as I64, from the code or from where the kernel reads it. */
 bool kin_em_is_open(const kin_em *e, uint32_t number);
 LLVMValueRef kin_em_number(const kin_em *e, uint32_t number, int64_t fixed);
+/* Of an expression's constant, a term's factor, an atom's divisor, an instruction's constant. */
+#define NUMBER_OF(e, what, i) ((e)->open->open == NULL ? KIN_NUMBER_NONE : (e)->open->numbers->what[i])
 uint32_t kin_em_size_of(const kin_em *e, uint32_t var); /* number of a variable's size */
 void kin_em_error_if(kin_em *e, LLVMValueRef condition);
+
+/* -- address.c */
 
 /* How an index moves from lane to lane. */
 typedef struct {
@@ -118,9 +122,6 @@ typedef struct {
     bool irregular;
 } kin_lane_step;
 
-/* -- address.c */
-/* Of an expression's constant, a term's factor, an atom's divisor, an instruction's constant. */
-#define NUMBER_OF(e, what, i) ((e)->open->open == NULL ? KIN_NUMBER_NONE : (e)->open->numbers->what[i])
 void kin_em_place(kin_em *e, unsigned level);
 bool kin_em_deps_vector(const kin_em *e, uint64_t deps); /* does it differ between lanes? */
 void kin_em_need_values(kin_em *e, kin_ix x);

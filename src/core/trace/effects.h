@@ -66,9 +66,9 @@ enum {
     KIN_KNOWS_ACTS = 32,     /* changes something outside the process, or waits */
     KIN_KNOWS_VARIES = 64,   /* returns something else in each call: a clock, a random number */
     KIN_KNOWS_VALUE = 128,   /* computes a value without contents from its operands alone, though its model is of its own */
-    KIN_KNOWS_NUMBERS = 512, /* computes a number of numbers */
-    KIN_KNOWS_IN_GRAPHS = 256 /* may stand in a function that is part of a graph: gives what its operands' values decide, and no attribute by its name,
-                               * no identity and no item of an iterator, in which something could be that changes */
+    KIN_KNOWS_IN_GRAPHS = 256, /* may stand in a function that is part of a graph: gives what its operands' values decide, and no attribute by its name,
+                                * no identity and no item of an iterator, in which something could be that changes */
+    KIN_KNOWS_NUMBERS = 512  /* computes a number of numbers */
 };
 
 /* The effects of a kind of step. */

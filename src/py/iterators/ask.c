@@ -54,8 +54,8 @@ take(rec_consumer *c)
 }
 
 /* C code may drop what it was given at once. */
-static void
-hold(rec *r, rec_consumer *c, PyObject *obj)
+void
+rec_hold(rec *r, rec_consumer *c, PyObject *obj)
 {
     if (obj == NULL)
         return;
@@ -651,7 +651,7 @@ go_on(rec *r, rec_consumer *c)
     c->gen = NULL;
     while (!r->refused && r->status == KIN_OK && !c->wants) {
         if (c->said == SAID_ITEM)
-            hold(r, c, O(r, c->answer));
+            rec_hold(r, c, O(r, c->answer));
         if (c->asks.len == 0 && c->said == SAID_END) {
             end_asking(r, c);
             return;

@@ -208,6 +208,14 @@ take_callback(rec *r, rec_consumer *c, kin_vid result, PyObject *value)
         rec_go_on_to_call(r, c, c->items, c->n);
 }
 
+void
+rec_go_on_from(rec_consumer *c)
+{
+    c->gen = c->from;
+    c->ended = c->gen->state == GEN_DONE;
+    c->wants = !c->ended;
+}
+
 /* The length is there, which only says how much memory is reserved; the items come next. */
 static void
 go_on_measured(rec *r, rec_consumer *c, PyObject *length)
@@ -218,9 +226,7 @@ go_on_measured(rec *r, rec_consumer *c, PyObject *length)
     } else if (c->asked != 0) {
         rec_ask_on(r, c);
     } else {
-        c->gen = c->from;
-        c->ended = c->gen->state == GEN_DONE;
-        c->wants = !c->ended;
+        rec_go_on_from(c);
     }
 }
 
@@ -439,8 +445,6 @@ finish_for(rec *r, rec_consumer *c, rec_frame *f, uint32_t offset)
 {
     if (offset != (c->ended ? f->jump : f->next) || f->jump == f->next)
         return false;
-    if (!c->ended && c->n == 0)
-        return false; /* there was no memory for the item */
     if (c->sends)
         rec_drop(r, 1); /* what was sent */
     if (c->ended)
@@ -560,7 +564,7 @@ rec_finish_consumer(rec *r, rec_frame *f, uint32_t offset)
     rec_consumer *c = f->consumer;
     if (c == NULL)
         return !r->refused;
-    bool base = rec_region_is_of(r, f), ok = !r->foreign && !c->wants;
+    bool base = rec_region_is_of(r, f), ok = r->status == KIN_OK && !r->foreign && !c->wants; /* without memory an item may be missing */
     r->foreign = false;
     forget_operands(r, c);
     if (c->raised)

@@ -137,6 +137,7 @@ extern const consumer_row rec_unpack_row;
 bool rec_step_on(rec *r, rec_consumer *c); /* asks c->stepping for its next item */
 /* `length`: what the object is asked for before its first item, its __len__ in Python; 0: nothing. */
 rec_consumer *rec_begin_measured(rec *r, rec_gen *gen, kin_vid object, kin_vid length);
+void rec_go_on_from(rec_consumer *c); /* c->from is resumed for the next item */
 void rec_measure(rec *r, rec_consumer *c, kin_vid object, kin_vid length); /* that runs, and then the consumer goes on */
 void rec_take_item(rec *r, rec_consumer *c, kin_vid item);
 bool rec_take(rec *r, rec_consumer *c, kin_vid item); /* ... is used as the instruction does. Does it want more? */
@@ -165,6 +166,7 @@ rec_consumer *rec_begin_asking(rec *r, kin_vid whom); /* NULL: it is not known w
 void rec_ask_first(rec *r, rec_consumer *c);        /* the consumer is complete */
 void rec_measure_and_ask(rec *r, rec_consumer *c, kin_vid object, kin_vid length); /* ... if length is not 0, the object is asked for its length before */
 void rec_ask_on(rec *r, rec_consumer *c);           /* ... wants the next item */
+void rec_hold(rec *r, rec_consumer *c, PyObject *obj); /* until the instruction ends */
 bool rec_is_asked(rec *r, kin_vid vid);             /* are its items to be asked for one by one? */
 void rec_answer(rec *r, rec_consumer *c, kin_vid item, PyObject *obj); /* the frame that was waited for has given the item; 0: a generator has ended */
 

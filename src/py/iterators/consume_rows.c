@@ -194,8 +194,6 @@ finish_next(rec *r, rec_consumer *c)
 {
     if (c->ended && c->call.npos < 2)
         return false;
-    if (!c->ended && c->n == 0)
-        return false; /* there was no memory for the item */
     push_value(r, c, c->ended ? c->args[1] : c->items[0]);
     return true;
 }
@@ -206,8 +204,6 @@ finish_send(rec *r, rec_consumer *c)
 {
     if (c->ended)
         return false;
-    if (c->n == 0)
-        return false; /* as above */
     push_value(r, c, c->items[0]);
     return true;
 }
@@ -270,7 +266,7 @@ static const consumer_row rows[] = {
     {"min", TAKE_ALL, finish_extreme, .by_key = &rec_min_by_key, .objects = true}, {"max", TAKE_ALL, finish_extreme, .by_key = &rec_max_by_key, .objects = true},
     {"sorted", TAKE_ALL, finish_sorted, .sized = true, .looks = true, .by_key = &rec_sorted_by_key, .objects = true},
     {"join", TAKE_ALL, finish_constant, .sized = true, .of = &PyUnicode_Type, .takes = OBJECT_AND_ITEMS},
-    {"extend", TAKE_ALL, finish_extend, .sized = true, .written = put_behind, .refused = rec_refuse_call, .of = &PyList_Type, .takes = OBJECT_AND_ITEMS},
+    {"extend", TAKE_ALL, finish_extend, .sized = true, .written = put_behind, .refused = rec_refuse_call, .of = &PyList_Type, .takes = OBJECT_AND_ITEMS, .objects = true},
     {"send", TAKE_ONE, finish_send, .of = &PyGen_Type, .takes = ITEMS_AND_MORE, .raises = true},
     {"close", TAKE_ONE, finish_close, .of = &PyGen_Type}, {NULL, TAKE_ALL, NULL}};
 
@@ -381,9 +377,8 @@ bool
 rec_consume_added(rec *r, int imm)
 {
     const kin_vid args[2] = {rec_peek(r, 1), rec_peek(r, 0)};
-    PyObject *extend = PyDict_GetItemString(kin_type_dict(&PyList_Type), "extend");
     bool asks = imm == KIN_BINARY_INPLACE_ADD && O(r, args[0]) != NULL && O(r, args[1]) != NULL && rec_known_list(r, args[0]) != NULL;
-    if (!asks || extend == NULL || rec_is_plain_value(O(r, args[1])) || kin_is_tensor(O(r, args[1])))
+    if (!asks || rec_is_plain_value(O(r, args[1])) || kin_is_tensor(O(r, args[1])))
         return false;
-    return rec_consume_call(r, &(rec_args){.callee = rec_const(r, extend), .args = args, .npos = 2, .ndrop = 2});
+    return rec_consume_call(r, &(rec_args){.callee = rec_const(r, rec_list_extend()), .args = args, .npos = 2, .ndrop = 2});
 }

@@ -194,9 +194,7 @@ fold_on(rec *r, rec_consumer *c)
         rec_ask_on(r, c);
         return;
     }
-    c->gen = c->from;
-    c->ended = c->gen->state == GEN_DONE;
-    c->wants = !c->ended;
+    rec_go_on_from(c);
 }
 
 static bool

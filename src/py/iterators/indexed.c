@@ -181,10 +181,7 @@ rec_consume_indexed(rec *r, const rec_args *a)
     if (c == NULL)
         return false;
     rec_consume_as(r, c, a);
-    if (kin_vec_push(&c->kept, O(r, a->args[0])) == KIN_OK)
-        Py_INCREF(O(r, a->args[0]));
-    else
-        r->status = KIN_NOMEM;
+    rec_hold(r, c, O(r, a->args[0]));
     rec_next_callback(r, c);
     return true;
 }

@@ -2,7 +2,6 @@
  * list(thing), and the unpacking of such an object. What __iter__ does (and __len__, if it is asked for a size) is a
  * region (region.c); the call is then modelled on the resulting iterators.
  */
-#include "py/compat/heap.h"
 #include "py/compat/imports.h"
 #include "py/iterators/consume.h"
 #include "py/models/models.h"
@@ -17,17 +16,17 @@ typedef struct {
 
 static const iterable_row rows[] = {{"enumerate", 1, false}, {"zip", -1, false}, {"iter", 1, false}, {NULL, 0, false}};
 
-static const iterable_row item_by_item = {"", 1, false}, measured = {"", 1, true}, extended = {"extend", 2, true};
+static const iterable_row item_by_item = {"", 1, false}, measured = {"", 1, true}, behind_first = {"", 2, true};
 
 static const iterable_row *
 find_row(PyObject *callee)
 {
     PyObject *builtins = PyEval_GetBuiltins();
     const consumer_row *consumer = callee != NULL ? rec_consumer_row(callee) : NULL;
-    if (callee != NULL && callee == PyDict_GetItemString(kin_type_dict(&PyList_Type), "extend"))
-        return &extended;
-    if (callee == NULL || (consumer != NULL && consumer->objects))
-        return consumer != NULL && consumer->sized ? &measured : &item_by_item;
+    if (callee == NULL)
+        return &item_by_item;
+    if (consumer != NULL && consumer->objects)
+        return consumer->takes == OBJECT_AND_ITEMS ? &behind_first : consumer->sized ? &measured : &item_by_item;
     if (!PyCFunction_Check(callee) && !PyType_Check(callee))
         return NULL;
     for (const iterable_row *row = rows; row->name; row++)

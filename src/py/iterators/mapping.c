@@ -185,9 +185,7 @@ take_value(rec *r, rec_consumer *c)
         return;
     }
     c->folding = false;
-    c->gen = c->from;
-    c->ended = c->gen->state == GEN_DONE;
-    c->wants = !c->ended;
+    rec_go_on_from(c);
 }
 
 /* The generator that the keys came from has ended: keys and values are apart then, as they are where all keys come first. */

@@ -1,5 +1,12 @@
 /* Changes of lists that the recording created: their items stay known, and replay does not look at them. */
+#include "py/compat/heap.h"
 #include "py/objects/objects.h"
+
+PyObject *
+rec_list_extend(void)
+{
+    return PyDict_GetItemString(kin_type_dict(&PyList_Type), "extend");
+}
 
 rec_virtual *
 rec_known_list(rec *r, kin_vid list)

@@ -78,22 +78,23 @@ bool rec_unary_python(rec *r, int imm, kin_vid arg);           /* __neg__ ... */
 bool rec_operator_python(rec *r, kin_step_kind kind, int imm, const kin_vid *args); /* __add__, __radd__, __lt__ ... */
 bool rec_operator_override(rec *r, kin_step_kind kind, int imm, const kin_vid *args, uint32_t n); /* ... of tensors whose class takes over calls of torch */
 bool rec_equal_by_identity(rec *r, int op, const kin_vid *args);
+void rec_add_in_place(rec *r, const kin_vid *args, int imm, int row); /* list += thing as an opaque step, told as `row` of breaks.def (-1: not at all) */
 void rec_operator_return(rec *r, kin_vid result);              /* before such a method returns */
 kin_vid rec_operator_truth(rec *r, kin_vid result);
 void rec_operator_goes_on(rec *r, rec_frame *f);               /* ... it has returned NotImplemented */
 
 /* ---- lists.c ---- */
 rec_virtual *rec_known_list(rec *r, kin_vid list); /* a list made here whose items are known, or NULL */
+PyObject *rec_list_extend(void);                   /* borrowed: list.extend, as the class has it */
 /* list[from:to] = items, which are known. False: nothing was written. */
+bool rec_list_splice(rec *r, kin_vid list, Py_ssize_t from, Py_ssize_t to, const kin_vid *items, uint32_t n);
+bool rec_list_store(rec *r, kin_vid list, kin_vid key, kin_vid value);
+
 /* ---- equal.c ---- */
 bool rec_compare_items(rec *r, int op, const kin_vid *args); /* the instruction, where two lists or tuples with the same tensors are compared */
 enum { REC_ITEM_UNKNOWN = -2, REC_ITEM_MISSING = -1 };
 /* Where a known list or tuple has its first item that is equal, as list.index() finds it. count: NULL, or how many there are. */
 int rec_place_of_item(rec *r, kin_vid container, kin_vid item, uint32_t *count);
-
-void rec_add_in_place(rec *r, const kin_vid *args, int imm, int row); /* list += thing as an opaque step, told as `row` of breaks.def (-1: not at all) */
-bool rec_list_splice(rec *r, kin_vid list, Py_ssize_t from, Py_ssize_t to, const kin_vid *items, uint32_t n);
-bool rec_list_store(rec *r, kin_vid list, kin_vid key, kin_vid value);
 
 /* ---- subscript.c ---- */
 void rec_op_subscr(rec *r);

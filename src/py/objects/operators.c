@@ -203,9 +203,8 @@ rec_add_in_place(rec *r, const kin_vid *args, int imm, int row)
 static int
 row_of_added(rec *r, int imm, const kin_vid *args)
 {
-    PyObject *extend = PyDict_GetItemString(kin_type_dict(&PyList_Type), "extend");
     bool asks = imm == KIN_BINARY_INPLACE_ADD && PyList_CheckExact(O(r, args[0])) && !rec_is_plain_value(O(r, args[1]));
-    return asks && extend != NULL ? rec_opaque_row(r, rec_const(r, extend), args + 1, 1) : -1;
+    return asks ? rec_opaque_row(r, rec_const(r, rec_list_extend()), args + 1, 1) : -1;
 }
 
 /* list += ..., dict |= ... change the left operand and return it. */
@@ -454,14 +453,20 @@ ask_table(rec *r, int invert, const kin_vid *args)
     return true;
 }
 
+static void
+push_member(rec *r, bool member, bool invert)
+{
+    rec_drop(r, 2);
+    rec_push(r, rec_const(r, member != invert ? Py_True : Py_False));
+}
+
 void
 rec_op_contains(rec *r, int invert)
 {
     kin_vid args[2] = {rec_peek(r, 1), rec_peek(r, 0)};
     int found = known_member(r, args[1], args[0]);
     if (found >= 0) {
-        rec_drop(r, 2);
-        rec_push(r, rec_const(r, (found != 0) != (invert != 0) ? Py_True : Py_False));
+        push_member(r, found != 0, invert);
         return;
     }
     PyTypeObject *tp = Py_TYPE(O(r, args[1]));
@@ -483,12 +488,9 @@ rec_op_contains(rec *r, int invert)
         if (rec_inline(r, &(rec_args){.callee = rec_found(r, tp, REC_STR("__contains__"), own), .args = call, .npos = 2, .ndrop = 2}, NULL, 0, invert ? KIN_RESUME_FALSITY : KIN_RESUME_TRUTH, 0))
             return;
     }
-    int at = own == NULL || !PyFunction_Check(own) ? rec_any_tensor(r, args, 2) ? rec_place_of_item(r, args[1], args[0], NULL) : REC_ITEM_UNKNOWN : REC_ITEM_UNKNOWN;
-    if (at != REC_ITEM_UNKNOWN) {
-        rec_drop(r, 2);
-        rec_push(r, rec_const(r, (at >= 0) != (invert != 0) ? Py_True : Py_False));
-        return;
-    }
-    if (!ask_table(r, invert, args))
+    int at = !python && rec_any_tensor(r, args, 2) ? rec_place_of_item(r, args[1], args[0], NULL) : REC_ITEM_UNKNOWN;
+    if (at != REC_ITEM_UNKNOWN)
+        push_member(r, at != REC_ITEM_MISSING, invert);
+    else if (!ask_table(r, invert, args))
         rec_operator_step(r, KIN_STEP_CONTAINS, invert, args, 2, &PyBool_Type);
 }
