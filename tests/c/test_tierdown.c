@@ -86,9 +86,35 @@ test_rarely(void)
         if (turn != KIN_TIERDOWN_REPLAY)
             kin_tierdown_note(&tierdown, eager, eager ? 1000 + i % 3 : 500 + i % 3);
     }
-    CHECK(timed > 0 && timed < 100);
+    CHECK(timed > 0 && timed < 200);
     CHECK(!tierdown.backed_off && tierdown.ratio > 0.49 && tierdown.ratio < 0.51);
     kin_tierdown_deinit(&tierdown);
+}
+
+/* Most calls of a comparison go to the side that is far ahead, however much calls differ: how many go to the other one until it has ended? */
+static void
+test_favours(double ratio)
+{
+    int better = 0, worse = 0;
+    for (unsigned seed = 1; seed <= SEEDS; seed++) {
+        kin_tierdown tierdown;
+        kin_tierdown_init(&tierdown);
+        state = seed * 977 + 1;
+        int eager = 0, ours = 0;
+        while (tierdown.pause == 0) {
+            kin_tierdown_turn turn = kin_tierdown_replays(&tierdown) ? KIN_TIERDOWN_REPLAY : kin_tierdown_next(&tierdown);
+            double work = 1000.0 * (1 + draw(5));
+            eager += turn == KIN_TIERDOWN_TIME_EAGER;
+            ours += turn == KIN_TIERDOWN_TIME_REPLAY;
+            if (turn != KIN_TIERDOWN_REPLAY)
+                kin_tierdown_note(&tierdown, turn == KIN_TIERDOWN_TIME_EAGER, turn == KIN_TIERDOWN_TIME_EAGER ? work : ratio * work);
+        }
+        better += ratio < 1 ? ours : eager;
+        worse += ratio < 1 ? eager : ours;
+        CHECK_EQ(tierdown.backed_off, ratio > 1);
+        kin_tierdown_deinit(&tierdown);
+    }
+    CHECK(worse >= SEEDS * KIN_TIER_SAMPLES && worse < SEEDS * KIN_TIER_SAMPLES * 3 / 2 && better >= 2 * worse);
 }
 
 static void
@@ -199,6 +225,8 @@ main(void)
         test_world((world){.ratio = ratios[i], .spread = 3, .turns_at = CALLS / 3}, ratios[i] < 0.5 || ratios[i] > 2 ? 9 : 1.3);
     }
     test_rarely();
+    test_favours(0.2);
+    test_favours(5);
     test_tells_changes();
     test_hastens();
     test_budgets();

@@ -1,4 +1,4 @@
-"""Where sizes vary, code for all of them is compiled in the background (docs/design/sizes.md): calls go on by steps, no other size asks for
+"""Where sizes vary, code for all of them is compiled in the background (docs/design/sizes.md): calls go on by steps, no similar size asks for
 code meanwhile, and what was made serves whatever size comes next."""
 
 import os
@@ -57,6 +57,39 @@ def test_the_next_size_finds_what_was_made_meanwhile():
         call(compiled, fn, size)
     assert runs(compiled) > 0
     assert [e["compiled"] > 0 for e in lowered(since)].count(True) == 1  # counted where it is used first
+
+
+def test_what_runs_once_is_made_with_the_rest():
+    """Weights are packed, and batch norm folded into them, by a program of its own: its kernels are not a second thing to wait for."""
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 32, 3, bias=False), torch.nn.BatchNorm2d(32), torch.nn.ReLU(), torch.nn.Conv2d(32, 32, 3)).eval()
+    compiled = kintsugi.compile(model, dynamic=True)
+    with torch.no_grad():
+        for size in (20, 24, 36):
+            compiled(torch.rand(2, 3, size, size))
+        kintsugi.wait_for_kernels()
+        for size in (40, 44, 52):
+            x = torch.rand(2, 3, size, size)
+            torch.testing.assert_close(compiled(x), model(x), rtol=1e-4, atol=1e-4)
+    assert [v["reason"] for v in versions(compiled) if not v["compiled"]] == [BEHIND] and runs(compiled) == 3
+
+
+def test_sizes_that_have_code_do_not_wait_for_others():
+    """A dimension of one takes other code. Sizes that it is not needed for run meanwhile, and it counts as no size that was compiled for in vain."""
+    fn = program_of(50)
+    compiled = kintsugi.compile(fn, dynamic=True)
+    for size in (12, 17, 33):
+        call(compiled, fn, size)
+    kintsugi.wait_for_kernels()
+    call(compiled, fn, 1)
+    assert [v["reason"] for v in versions(compiled) if not v["compiled"]] == [BEHIND, BEHIND] and runs(compiled) == 0
+    for size in (40, 41, 42):
+        call(compiled, fn, size)
+    assert runs(compiled) > 0
+    kintsugi.wait_for_kernels()
+    before = runs(compiled)
+    call(compiled, fn, 1)
+    call(compiled, fn, 1)
+    assert runs(compiled) > before
 
 
 def test_the_size_it_was_begun_for_comes_again():

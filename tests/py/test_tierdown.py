@@ -1,4 +1,5 @@
 """Calls that are slower when they are replayed run eagerly, and recording ends though each call takes a new way."""
+import gc
 import time
 
 import pytest
@@ -173,6 +174,33 @@ def test_waiting_uses_up_no_budget(paced):
     for mode in "aabb":
         assert torch.equal(compiled(torch.ones(3), mode), torch.full((3,), 2.0))
     assert kintsugi.stats(compiled)["recordings"] == 2
+
+
+def test_collections_use_up_no_budget(paced):
+    """A collection of all objects that happens to begin in a recording takes as long as the program has objects."""
+    names = ("one", "two", "three", "four", "five", "six")
+
+    def f(x, mode):
+        for number, name in enumerate(names):
+            if name == mode:
+                y = x * number
+        gc.collect()
+        return y
+
+    def burn(phase, info):
+        end = time.thread_time() + 0.2
+        while phase == "stop" and time.thread_time() < end:
+            pass
+
+    compiled = kintsugi.compile(f, backend="eager")
+    gc.callbacks.append(burn)
+    try:
+        for mode in names:
+            for _ in range(2):
+                assert torch.equal(compiled(torch.ones(3), mode), f(torch.ones(3), mode))
+    finally:
+        gc.callbacks.remove(burn)
+    assert kintsugi.stats(compiled)["recordings"] + kintsugi.stats(compiled)["branches"] == len(names)
 
 
 def test_waiting_uses_up_no_budget_of_side_traces():

@@ -82,7 +82,7 @@ void kin_family_free(kin_family *f);
 uint32_t kin_family_made(const kin_family *f);
 
 /* Gives every kernel of the program its function. KIN_BREAK with `why`: it cannot be compiled. family: NULL: sizes are in the code. job (may be NULL): when LLVM is needed
- * for a kernel, nothing is compiled; *job takes over what `f` holds, program included, and the answer is KIN_BREAK. */
+ * for a kernel, nothing is compiled; a job that joins those of *job takes over what `f` holds, program included, and the answer is KIN_BREAK. */
 kin_status kin_codegen(kin_jit *jit, kin_fused *f, kin_family *family, kin_jit_job **job, kin_compile_stats *stats, kin_text *why) KIN_MUST_CHECK;
 /* The family notes the program, and nothing is compiled: KIN_BREAK. */
 kin_status kin_codegen_meet(kin_jit *jit, kin_fused *f, kin_family *family, kin_compile_stats *stats, kin_text *why) KIN_MUST_CHECK;

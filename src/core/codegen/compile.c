@@ -561,42 +561,56 @@ struct kin_jit_job {
     kin_compile_stats stats;
     kin_text why;
     uint32_t missing;
+    kin_jit_job *next; /* of another program, done by the same run */
 };
 
-void
-kin_jit_job_drop(kin_jit_job *job)
+static kin_jit_job *
+drop_first(kin_jit_job *job)
 {
+    kin_jit_job *next = job->next;
     free_batch(&job->batch);
     kin_program_free(job->fused.program);
     kin_fused_deinit(&job->fused);
     kin_text_deinit(&job->why);
     free(job);
+    return next;
+}
+
+void
+kin_jit_job_drop(kin_jit_job *job)
+{
+    while (job != NULL)
+        job = drop_first(job);
 }
 
 /* What goes wrong is reported by whoever compiles the program after it. */
 void
 kin_jit_job_run(kin_jit_job *job, kin_compile_stats *stats)
 {
-    if (end(&job->batch, job->missing) == KIN_OK)
-        count(&job->batch);
-    *stats = job->stats;
-    kin_jit_job_drop(job);
+    *stats = (kin_compile_stats){0};
+    while (job != NULL) {
+        if (end(&job->batch, job->missing) == KIN_OK)
+            count(&job->batch);
+        kin_compile_stats_add(stats, &job->stats);
+        job = drop_first(job);
+    }
 }
 
-/* Hands over what has been looked up so far. NULL without memory: nothing has changed then. */
-static kin_jit_job *
-job_of(batch *b, uint32_t missing)
+/* Hands over what has been looked up so far; false without memory: nothing has changed then. */
+static bool
+add_job(kin_jit_job **jobs, batch *b, uint32_t missing)
 {
     kin_jit_job *job = calloc(1, sizeof *job);
     if (job == NULL)
-        return NULL;
-    *job = (kin_jit_job){.batch = *b, .fused = *b->fused, .stats = *b->stats, .missing = missing};
+        return false;
+    *job = (kin_jit_job){.batch = *b, .fused = *b->fused, .stats = *b->stats, .missing = missing, .next = *jobs};
     *b->fused = (kin_fused){0};
     job->batch.fused = &job->fused;
     job->batch.stats = &job->stats;
     job->batch.why = &job->why;
     job->batch.job = true;
-    return job;
+    *jobs = job;
+    return true;
 }
 
 kin_status
@@ -607,7 +621,7 @@ kin_codegen(kin_jit *jit, kin_fused *f, kin_family *family, kin_jit_job **job, k
     kin_status s = begin(&b, &missing);
     if (family != NULL && missing > 0)
         family->made++;
-    if (s == KIN_OK && job != NULL && missing > 0 && (*job = job_of(&b, missing)) != NULL)
+    if (s == KIN_OK && job != NULL && missing > 0 && add_job(job, &b, missing))
         return KIN_BREAK;
     if (s == KIN_OK)
         s = end(&b, missing);

@@ -141,8 +141,11 @@ run_parts(kin_compilation *c, kin_text *why)
 {
     KIN_TRY(run_pass(c, kin_pass_find("hoist"), why));
     drop_ir(c);
-    KIN_TRY(run_part(c, KIN_PART_MAIN, c->out->hoisted.rest, why));
-    return run_part(c, KIN_PART_ONCE, c->out->hoisted.once, why);
+    kin_status status = run_part(c, KIN_PART_MAIN, c->out->hoisted.rest, why);
+    if (status != KIN_OK && c->out->job == NULL)
+        return status;
+    kin_status once = run_part(c, KIN_PART_ONCE, c->out->hoisted.once, why); /* its kernels join the others that are compiled in the background */
+    return status != KIN_OK ? status : once;
 }
 
 static void

@@ -703,7 +703,7 @@ kin_record_call(const kin_record_options *options, PyObject *func, PyObject *con
 {
     memset(result, 0, sizeof *result);
     watched_call call = {.func = func, .args = args, .kwnames = kwnames, .nargsf = nargsf};
-    double begin = kin_clock_ns(), thread_begin = kin_clock_thread_ns();
+    double begin = kin_clock_ns();
     kin_entry *v = active == NULL && rec_torch_init() == KIN_OK ? new_entry(func) : NULL;
     rec *r = v ? rec_new(options, v, result) : NULL;
     if (r == NULL) {
@@ -717,7 +717,6 @@ kin_record_call(const kin_record_options *options, PyObject *func, PyObject *con
     PyObject *error = r->fullgraph_error;
     rec_free(r);
     result->time_ns = v->record_ns = kin_clock_ns() - begin;
-    result->thread_ns = kin_clock_thread_ns() - thread_begin;
     if (keep)
         result->entry = v;
     else

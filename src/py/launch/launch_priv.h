@@ -67,6 +67,11 @@ typedef struct {
     uint64_t state;
 } launch_templates;
 
+typedef struct {
+    launch_ticket *ticket;
+    uint64_t class; /* of the inputs that wait for it (launch_signature_class) */
+} launch_sizes_job;
+
 /* sizes.c: code for all sizes. */
 typedef struct {
     kin_family *main, *backward; /* NULL: nothing was compiled yet */
@@ -90,8 +95,9 @@ typedef struct {
     double copy_ns;         /* ... by copying another one; 0: none was copied */
     uint32_t without;       /* calls without a plan for their sizes, since the last plan was made */
     uint32_t tries;         /* plans that cost more than one call gains, made since a plan was last used again */
-    launch_ticket *pending; /* set while code for all sizes is compiled in the background */
-    uint32_t waits;         /* how often that happened */
+    KIN_VEC(launch_sizes_job) jobs; /* code for all sizes that is being compiled in the background */
+    uint32_t waits;         /* how many there were */
+    bool came;              /* one has ended */
     kin_compile_stats made; /* compiled in the background since the last version was made */
     launch_templates templates;
     uint32_t nmade, ncopied; /* plans since code for all sizes exists */
@@ -185,10 +191,10 @@ double launch_sizes_lost(const kernel_launcher *self, double ns);
 bool launch_sizes_plan_pays(const kernel_launcher *self);
 /* Should its machine code be compiled in the background, while calls run step by step? */
 bool launch_sizes_go_behind(const kernel_launcher *self);
-/* Its code is being compiled. */
-void launch_sizes_begin_wait(kernel_launcher *self, launch_ticket *ticket);
-/* Is it still being compiled? */
-bool launch_sizes_wait(kernel_launcher *self);
+/* Its code, for inputs of this class, is being compiled. */
+void launch_sizes_begin_wait(kernel_launcher *self, launch_ticket *ticket, uint64_t class);
+/* Is code that these inputs need still being compiled? */
+bool launch_sizes_wait(kernel_launcher *self, PyObject *const *in, uint32_t n);
 /* Attributes what was compiled in the background to the first version that uses it. */
 void launch_sizes_count_made(kernel_launcher *self, launch_version *version);
 /* Should steps and code both be timed in this call, to decide for all sizes? */

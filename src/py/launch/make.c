@@ -406,7 +406,7 @@ put_off(const maker *m, kin_compiled *made)
     made->job = NULL;
     m->version->waits++;
     if (launch_sizes_are_on(m->self))
-        launch_sizes_begin_wait(m->self, m->version->ticket);
+        launch_sizes_begin_wait(m->self, m->version->ticket, launch_signature_class(m->in, m->subgraph->nin, m->self->open));
     return true;
 }
 

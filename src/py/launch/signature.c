@@ -151,14 +151,16 @@ launch_signature_fits(const launch_signature *s, PyObject *const *in)
 }
 
 static uint64_t
-hash_tensor(uint64_t hash, PyObject *tensor)
+hash_tensor(uint64_t hash, PyObject *tensor, bool sizes_open)
 {
     kin_dtype dtype = KIN_BOOL;
     int64_t ndim = kin_tensor_dim(tensor);
     const int64_t *sizes = kin_tensor_sizes(tensor), *strides = kin_tensor_strides(tensor);
     kin_tensor_dtype(tensor, &dtype);
     hash = kin_hash_word(kin_hash_word(hash, kin_tensor_keys(tensor)), (uint64_t)dtype << 1 | kin_tensor_requires_grad(tensor));
-    for (int64_t d = 0; d < ndim; d++)
+    for (int64_t d = 0; d < ndim && sizes_open; d++)
+        hash = kin_hash_word(hash, sizes[d] < 2 ? (uint64_t)sizes[d] : 2);
+    for (int64_t d = 0; d < ndim && !sizes_open; d++)
         hash = kin_hash_word(kin_hash_word(hash, (uint64_t)sizes[d]), (uint64_t)strides[d]);
     return hash;
 }
@@ -175,8 +177,8 @@ hash_value(uint64_t hash, PyObject *value)
     return hash;
 }
 
-uint64_t
-launch_signature_hash(PyObject *const *in, uint32_t n, const bool *open)
+static uint64_t
+hash_inputs(PyObject *const *in, uint32_t n, const bool *open, bool sizes_open)
 {
     uint64_t hash = kin_hash_word(n, kin_ambient_state());
     bool requires = false;
@@ -186,13 +188,25 @@ launch_signature_hash(PyObject *const *in, uint32_t n, const bool *open)
     for (uint32_t i = 0; i < n; i++) {
         hash = kin_hash_word(hash, (uintptr_t)Py_TYPE(in[i]));
         if (kin_is_tensor(in[i]))
-            hash = kin_tensor_is_ordinary(in[i]) ? hash_tensor(hash, in[i]) : hash;
+            hash = kin_tensor_is_ordinary(in[i]) ? hash_tensor(hash, in[i], sizes_open) : hash;
         else if (launch_number_is_open(open, i, in[i]))
             hash = kin_hash_word(hash, launch_number_kind(in[i]));
         else if (kin_is_exact_immutable(in[i]))
             hash = hash_value(hash, in[i]);
     }
     return hash;
+}
+
+uint64_t
+launch_signature_hash(PyObject *const *in, uint32_t n, const bool *open)
+{
+    return hash_inputs(in, n, open, false);
+}
+
+uint64_t
+launch_signature_class(PyObject *const *in, uint32_t n, const bool *open)
+{
+    return hash_inputs(in, n, open, true);
 }
 
 void

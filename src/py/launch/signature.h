@@ -44,5 +44,7 @@ bool launch_signature_is_like(const launch_signature *s, uint32_t i, PyObject *o
 void launch_signature_deinit(launch_signature *s);
 /* Equal for inputs that fit the same signature. */
 uint64_t launch_signature_hash(PyObject *const *in, uint32_t n, const bool *open);
+/* Equal, besides, for inputs that differ in sizes of 2 and more only: code that takes sizes as arguments mostly serves all of them. */
+uint64_t launch_signature_class(PyObject *const *in, uint32_t n, const bool *open);
 
 #endif

@@ -39,7 +39,9 @@ launch_sizes_deinit(launch_sizes *s)
     kin_family_free(s->backward);
     kin_ir_common_deinit(&s->common);
     kin_table_deinit(&s->by_signature);
-    launch_ticket_release(s->pending);
+    for (uint32_t i = 0; i < s->jobs.len; i++)
+        launch_ticket_release(s->jobs.at[i].ticket);
+    kin_vec_deinit(&s->jobs);
     launch_templates_deinit(&s->templates);
     *s = (launch_sizes){0};
 }
@@ -145,36 +147,51 @@ launch_sizes_go_behind(const kernel_launcher *self)
 }
 
 void
-launch_sizes_begin_wait(kernel_launcher *self, launch_ticket *ticket)
+launch_sizes_begin_wait(kernel_launcher *self, launch_ticket *ticket, uint64_t class)
 {
     launch_sizes *s = &self->sizes;
-    launch_ticket_release(s->pending);
-    s->pending = launch_ticket_hold(ticket);
     s->waits++;
+    if (kin_vec_reserve(&s->jobs, 1) == KIN_OK) /* without memory nothing waits for it but its version */
+        s->jobs.at[s->jobs.len++] = (launch_sizes_job){launch_ticket_hold(ticket), class};
 }
 
+static void
+take_finished(launch_sizes *s)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < s->jobs.len; i++) {
+        kin_compile_stats made = {0};
+        launch_ticket *ticket = s->jobs.at[i].ticket;
+        if (!launch_ticket_done(ticket)) {
+            s->jobs.at[kept++] = s->jobs.at[i];
+            continue;
+        }
+        launch_ticket_stats(ticket, &made);
+        made.kernels = made.from_memory = 0; /* the version has its own */
+        kin_compile_stats_add(&s->made, &made);
+        launch_ticket_release(ticket);
+        s->came = true;
+    }
+    s->jobs.len = kept;
+}
+
+/* Once some code is there, it probably serves inputs of other classes than the one that is waited for. */
 bool
-launch_sizes_wait(kernel_launcher *self)
+launch_sizes_wait(kernel_launcher *self, PyObject *const *in, uint32_t n)
 {
     launch_sizes *s = &self->sizes;
-    if (s->pending == NULL)
-        return false;
-    if (!launch_ticket_done(s->pending))
-        return true;
-    kin_compile_stats made = {0};
-    launch_ticket_stats(s->pending, &made);
-    made.kernels = made.from_memory = 0; /* the version has its own */
-    kin_compile_stats_add(&s->made, &made);
-    launch_ticket_release(s->pending);
-    s->pending = NULL;
-    return false;
+    take_finished(s);
+    bool waits = s->jobs.len > 0 && !s->came;
+    uint64_t class = s->jobs.len > 0 && s->came ? launch_signature_class(in, n, self->open) : 0;
+    for (uint32_t i = 0; i < s->jobs.len && !waits; i++)
+        waits = s->jobs.at[i].class == class;
+    return waits;
 }
 
 void
 launch_sizes_count_made(kernel_launcher *self, launch_version *version)
 {
-    if (launch_sizes_wait(self))
-        return;
+    take_finished(&self->sizes);
     kin_compile_stats_add(&version->stats, &self->sizes.made);
     self->sizes.made = (kin_compile_stats){0};
 }

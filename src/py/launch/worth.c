@@ -207,7 +207,7 @@ not_yet(kernel_launcher *self, const char *why)
 bool
 launch_is_worth(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in, launch_copy *copy)
 {
-    if (launch_sizes_wait(self))
+    if (launch_sizes_wait(self, in, subgraph->nin))
         return not_yet(self, "code for all sizes is still being compiled in the background");
     if (launch_sizes_copy_pays(self) && launch_template_find(self, in, subgraph->nin, copy)) /* costs next to nothing, except for small subgraphs */
         return make_room(self);
@@ -220,7 +220,7 @@ launch_is_worth(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgrap
         return true;
     if (self->versions.len == 0 && sizes && is_usual_way(v))
         return meets_second(self, v, subgraph, in) || not_yet(self, "the first sizes of its inputs are only looked at: the next ones get code for all sizes");
-    if (self->versions.len < KIN_TIER_FEW_KINDS && sizes && !self->sizes.ready && is_usual_way(v)) /* the second kind: code for all of them */
+    if (self->versions.len < KIN_TIER_FEW_KINDS + self->sizes.waits && sizes && !self->sizes.ready && is_usual_way(v)) /* the second kind: code for all of them */
         return true;
     return (pays(self, v, subgraph, in) && make_room(self)) ||
            not_yet(self, "its calls have not yet taken so much time without code that compiling it pays");

@@ -7,6 +7,7 @@
 #include "py/module/call_priv.h"
 #include "py/module/fullgraph.h"
 #include "py/module/lower.h"
+#include "py/module/stopwatch.h"
 #include "py/module/unstable.h"
 #include "py/report/guard_text.h"
 #include "py/report/log.h"
@@ -140,7 +141,7 @@ extend(exit_context *x, uint32_t step, kin_exit *exit)
     kin_record_result result = {0};
     kin_entry *v = x->entry->v;
     kin_log_before before = {v->trace.steps.len, v->trace.ngraphs};
-    double start = kin_clock_thread_ns();
+    kin_recording_watch watch = kin_recording_watch_start();
     x->extended = true;
     kin_unstable_note_exit(v, step, kin_lower_opens_sizes(x->self), x->entry->unstable);
     call_fill_record_options(x->self, x->entry->unstable, &options);
@@ -154,7 +155,7 @@ extend(exit_context *x, uint32_t step, kin_exit *exit)
             PyErr_Fetch(&type, &error, &traceback);
         Py_CLEAR(value);
     }
-    kin_trace_budget_spend(&x->entry->budget, kin_clock_thread_ns() - start);
+    kin_recording_watch_pay(&watch, &x->entry->budget);
     if (result.health != KIN_RECORD_SOUND)
         kin_log_bug(x->self->state, x->self->name, "side trace", result.reason);
     x->entry->broken |= result.health == KIN_RECORD_LOST;

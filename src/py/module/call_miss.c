@@ -12,6 +12,7 @@
 #include "py/module/fullgraph.h"
 #include "py/module/lower.h"
 #include "py/module/profiler_range.h"
+#include "py/module/stopwatch.h"
 #include "py/module/unstable.h"
 #include "py/module/untold.h"
 #include "py/replay/subgraphs.h"
@@ -179,7 +180,7 @@ is_useful(const kin_compiled *self, const kin_record_result *result)
 /* Puts the recorded entry into the cache, which may have been emptied meanwhile; frees it otherwise. A new reference. The cache is
  * pinned: making objects may start a collection, which may let another thread empty it. */
 static kin_entry_object *
-adopt_pinned(call_state *c, PyCodeObject *code, PyObject *cause, const kin_record_result *result)
+adopt_pinned(call_state *c, PyCodeObject *code, PyObject *cause, const kin_record_result *result, const kin_recording_watch *watch)
 {
     kin_entry *v = result->entry;
     kin_entry_object *entry = NULL;
@@ -208,15 +209,15 @@ adopt_pinned(call_state *c, PyCodeObject *code, PyObject *cause, const kin_recor
     }
     entry->ninstr = result->ninstr;
     entry->unstable = Py_XNewRef(shape->owner->unstable);
-    kin_trace_budget_spend(&shape->owner->budget, result->thread_ns);
+    kin_recording_watch_pay(watch, &shape->owner->budget);
     return entry;
 }
 
 static kin_entry_object *
-adopt(call_state *c, PyCodeObject *code, PyObject *cause, const kin_record_result *result)
+adopt(call_state *c, PyCodeObject *code, PyObject *cause, const kin_record_result *result, const kin_recording_watch *watch)
 {
     kin_cache_pin(&c->self->cache);
-    kin_entry_object *entry = adopt_pinned(c, code, cause, result);
+    kin_entry_object *entry = adopt_pinned(c, code, cause, result, watch);
     kin_cache_unpin(&c->self->cache);
     return entry;
 }
@@ -380,6 +381,7 @@ record(call_state *c, PyObject *cause)
     PyObject *random = kin_random_state();
     self->count.last = KIN_RAN_RECORDED;
     PyObject *region = kin_range_begin(self, NULL, "recorded");
+    kin_recording_watch watch = kin_recording_watch_start();
     PyObject *value = record_once_or_twice(c, &options, func, flat, random, &result);
     kin_profiler_end(region);
     PyObject *type, *error, *traceback;
@@ -389,7 +391,7 @@ record(call_state *c, PyObject *cause)
         kin_log_refusal(self->state, self->name, result.entry, kin_fullgraph_find(&result.entry->trace, result.refused));
     }
     PyErr_Fetch(&type, &error, &traceback);
-    kin_entry_object *entry = adopt(c, code, cause, &result);
+    kin_entry_object *entry = adopt(c, code, cause, &result, &watch);
     if (c->remade != NULL && entry != NULL) {
         entry->v->remake = (kin_remake){.settled = true, .replaced = true}; /* once */
         kin_cache_drop(&self->cache, c->remade);

@@ -28,7 +28,6 @@ typedef struct {
     uint32_t crosschecked;    /* torch calls that the cross-check saw and found recorded */
     bool untouched;        /* the call raised, and has changed nothing, if its torch calls have not: it could be made once more */
     double time_ns;        /* the whole recording call */
-    double thread_ns;      /* ... what it took of a processor, which the budget pays */
 } kin_record_result;
 
 #endif
