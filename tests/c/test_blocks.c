@@ -52,6 +52,33 @@ test_reuse(void)
     CHECK_EQ(count().nkept, 0);
 }
 
+/* Loans of different sizes use one block; what is taken for good does not get one that is much too large. */
+static void
+test_loans(void)
+{
+    char *a = kin_block_borrow(pool, 100);
+    CHECK(a != NULL && kin_block_borrow(pool, SIZE_MAX - 5) == NULL);
+    memset(a, 1, 100);
+    kin_block_give(pool, a);
+    CHECK(kin_block_borrow(pool, KIN_BLOCK_LEAST + KIN_BLOCK_LEAST / 4) == a); /* a new one is larger than it has to be */
+    kin_block_give(pool, a);
+    char *b = kin_block_borrow(pool, 16 * MB);
+    CHECK(b != NULL && b != a);
+    memset(b, 2, 16 * MB);
+    char *c = kin_block_borrow(pool, 10);
+    CHECK(c == a);
+    kin_block_give(pool, b);
+    char *d = kin_block_borrow(pool, 5 * MB);
+    CHECK(d == b); /* a is in use, and too small */
+    kin_block_give(pool, d);
+    char *e = kin_block_take(pool, 5 * MB);
+    CHECK(e != NULL && e != b);
+    kin_block_give(pool, e);
+    kin_block_give(pool, c);
+    CHECK_EQ(count().nused, 0);
+    kin_blocks_clear(pool);
+}
+
 /* What is kept stays below the limit: the oldest go first. */
 static void
 test_limit(void)
@@ -206,6 +233,7 @@ main(void)
     if (!CHECK(pool != NULL))
         return check_report("blocks");
     test_reuse();
+    test_loans();
     test_limit();
     test_off_in_use();
     test_threads();

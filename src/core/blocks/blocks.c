@@ -221,13 +221,13 @@ unmap_all(block *gone)
     }
 }
 
-/* The smallest that is large enough, and not by more than an eighth. */
+/* The smallest that is large enough, and not larger than `most`. */
 static block *
-best_kept(const kin_blocks *p, size_t bytes)
+best_kept(const kin_blocks *p, size_t bytes, size_t most)
 {
     block *best = NULL;
     for (block *b = p->newest; b && !(best && best->bytes == bytes); b = b->older)
-        if (b->bytes >= bytes && b->bytes - bytes <= bytes / 8 && (best == NULL || b->bytes < best->bytes))
+        if (b->bytes >= bytes && b->bytes <= most && (best == NULL || b->bytes < best->bytes))
             best = b;
     return best;
 }
@@ -261,15 +261,13 @@ take_new(kin_blocks *p, size_t bytes)
     return ok ? b->at : NULL;
 }
 
-void *
-kin_block_take(kin_blocks *p, size_t bytes)
+/* A kept one of `bytes` to `most`, or a new one of `fresh`. */
+static void *
+take(kin_blocks *p, size_t bytes, size_t most, size_t fresh)
 {
-    if (bytes < KIN_BLOCK_LEAST || bytes > SIZE_MAX / 4)
-        return NULL;
-    bytes = (bytes + ROUND - 1) / ROUND * ROUND;
     pthread_mutex_lock(&p->lock);
     bool on = p->limit > 0;
-    block *b = on ? best_kept(p, bytes) : NULL;
+    block *b = on ? best_kept(p, bytes, most) : NULL;
     if (b) {
         unlink_kept(p, b);
         use(p, b);
@@ -277,7 +275,32 @@ kin_block_take(kin_blocks *p, size_t bytes)
     p->stats.taken += on;
     p->stats.reused += b != NULL;
     pthread_mutex_unlock(&p->lock);
-    return b ? b->at : on ? take_new(p, bytes) : NULL;
+    return b ? b->at : on ? take_new(p, fresh) : NULL;
+}
+
+static size_t
+rounded(size_t bytes)
+{
+    return (bytes + ROUND - 1) / ROUND * ROUND;
+}
+
+void *
+kin_block_take(kin_blocks *p, size_t bytes)
+{
+    if (bytes < KIN_BLOCK_LEAST || bytes > SIZE_MAX / 4)
+        return NULL;
+    bytes = rounded(bytes);
+    return take(p, bytes, bytes + bytes / 8, bytes);
+}
+
+/* What is not touched costs nothing, so a new one is larger than it has to be: the next loan may need a little more. */
+void *
+kin_block_borrow(kin_blocks *p, size_t bytes)
+{
+    if (bytes > SIZE_MAX / 4)
+        return NULL;
+    bytes = rounded(bytes < KIN_BLOCK_LEAST ? KIN_BLOCK_LEAST : bytes);
+    return take(p, bytes, SIZE_MAX, rounded(bytes + bytes / 4));
 }
 
 void

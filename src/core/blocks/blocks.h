@@ -23,6 +23,8 @@ void kin_blocks_free(kin_blocks *p);
 /* At least `bytes`, at a multiple of 64, contents undefined. NULL: bytes is less than KIN_BLOCK_LEAST, keeping is switched
  * off (limit 0), or there is no memory. */
 void *kin_block_take(kin_blocks *p, size_t bytes);
+/* The same for a short time, such as one run of a program, for any number of bytes: the block may be much larger, so that runs that need different amounts use the same one. */
+void *kin_block_borrow(kin_blocks *p, size_t bytes);
 void kin_block_give(kin_blocks *p, void *block);
 /* What is too much goes. */
 void kin_blocks_set_limit(kin_blocks *p, size_t limit);

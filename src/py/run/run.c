@@ -67,13 +67,16 @@ open_buffer(launch_running *r, uint32_t b)
     return true;
 }
 
+/* Below this many bytes a program keeps an arena of its own, which takes less time than to share one. */
+enum { OWN_ARENA = 32 << 10 };
+
 static bool
 take_arena(launch_running *r)
 {
     if (r->p->arena == 0)
         return true;
-    kin_blocks *blocks = kin_process_blocks();
-    r->arena = r->block = blocks == NULL ? NULL : kin_block_take(blocks, r->p->arena);
+    kin_blocks *blocks = r->p->arena < OWN_ARENA ? NULL : kin_process_blocks();
+    r->arena = r->block = blocks == NULL ? NULL : kin_block_borrow(blocks, r->p->arena);
     if (r->arena != NULL)
         return true;
     r->arena = r->lp->arena;
@@ -83,7 +86,7 @@ take_arena(launch_running *r)
     return r->arena != NULL;
 }
 
-/* A large one may serve the next program that runs. */
+/* A shared one serves the next program that runs, or the same program's plan for other sizes. */
 static void
 give_arena(launch_running *r)
 {
