@@ -446,6 +446,16 @@ def reduce_one(m):
     return (a, m.dim(a.dim()), m.chance(0.5)), {}
 
 
+def count_dims(m):
+    a = m.tensor()
+    return (a, m.dims(a.dim())), {}
+
+
+def count_one(m):
+    a = m.tensor()
+    return (a, m.pick(None, m.dim(a.dim()))), {}
+
+
 def reduce_one_dtype(m):
     args, _ = reduce_one(m)
     return args, {"dtype": m.dtype()} if m.chance(0.4) else {}
@@ -760,6 +770,46 @@ def loss_with_width(m):
     return (*args, 0.5), {}
 
 
+def entropy(weights):
+    def make(m):
+        a = m.float_tensor()
+        dtype = m.pick(a.dtype, a.dtype, a.dtype, m.dtype())
+        return ((a.clamp(0, 1), m.same(a, dtype).clamp(0, 1), *(m.pick(None, None, m.broadcast(a, m.pick(a.dtype, a.dtype, dtype))) for _ in range(weights)), m.pick(0, 1, 2)), {})
+
+    return make
+
+
+def distances(m):
+    rows, columns, batch = m.size(), m.size(), [m.size() for _ in range(m.pick(0, 0, 1, 2))]
+    a = m.tensor([*(1 if m.chance(0.2) else s for s in batch), rows, columns], m.pick(*FLOATS))
+    b = m.tensor([*batch[m.pick(0, 0, 1):], m.size(), m.pick(columns, columns, columns, m.size())], m.pick(a.dtype, a.dtype, m.dtype()))
+    return (a, b, m.pick(2.0, 1.0, 0.5), m.pick(None, 1, 2)), {}
+
+
+def euclidean(m):
+    args, _ = distances(m)
+    return args[:2], {}
+
+
+def limits(m):
+    a = m.tensor()
+    return (a, *(m.pick(None, m.broadcast(a, m.pick(a.dtype, m.dtype()))) for _ in range(2))), {}
+
+
+def lerp_weights(m):
+    a = m.float_tensor()
+    return (a, *(m.broadcast(a, m.pick(a.dtype, a.dtype, m.dtype())) for _ in range(2))), {}
+
+
+def halves(m):
+    a = m.float_tensor()
+    return (a, m.broadcast(a, m.pick(a.dtype, a.dtype, m.dtype()))), {}
+
+
+def triangle_indices(m):
+    return (m.rng.randint(-1, 6), m.rng.randint(-1, 6), m.rng.randint(-7, 7)), m.pick({}, {"dtype": m.dtype()})
+
+
 def nan_to_num(m):
     return (m.tensor(), *m.pick((), (0.5,), (None, 2, -2.5))), {}
 
@@ -775,6 +825,10 @@ def histc(m):
 
 ARGUMENTS |= {
     "histc.default": histc, "add.Scalar": rsub, "sub.Scalar": rsub, "softshrink.default": with_limit, "hardshrink.default": with_limit,
+    "binary_cross_entropy.default": entropy(1), "binary_cross_entropy_with_logits.default": entropy(2), "_cdist_forward.default": distances, "_euclidean_dist.default": euclidean,
+    "clamp.Tensor": limits, "lerp.Tensor": lerp_weights, "complex.default": halves, "polar.default": halves, "logit.default": one,
+    "count_nonzero.dim_IntList": count_dims, "count_nonzero.default": count_one, "nansum.default": reduce_dtype,
+    "tril_indices.default": triangle_indices, "triu_indices.default": triangle_indices,
     "smooth_l1_loss.default": loss_with_width, "huber_loss.default": loss_with_width, "nan_to_num.default": nan_to_num,
     "aminmax.default": aminmax,
 }

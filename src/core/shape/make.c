@@ -127,3 +127,21 @@ shape_eye(shape_call *c, int row)
         return false;
     return shape_add_contiguous(c, dtype, 2, sizes);
 }
+
+/* Rows and columns of what lies below a diagonal of a matrix (above: row 1), in two rows. */
+bool
+shape_triangle_indices(shape_call *c, int above)
+{
+    int64_t rows, columns, offset, count = 0;
+    kin_dtype dtype;
+    if (!is_ordinary(c) || !shape_int(c, 0, "row", -1, &rows) || !shape_int(c, 1, "col", -1, &columns) || !shape_int(c, 2, "offset", 0, &offset) ||
+        rows < 0 || columns < 0 || rows > 1 << 16 || columns > 1 << 20 || offset > 1 << 20 || offset < -(1 << 20) ||
+        !shape_dtype(c, UINT32_MAX, "dtype", KIN_I64, &dtype) || (dtype != KIN_I64 && dtype != KIN_I32))
+        return false;
+    for (int64_t i = 0; i < rows; i++) {
+        int64_t below = i + offset + !above; /* columns left of the diagonal, with it where it belongs to what is below */
+        below = below < 0 ? 0 : below > columns ? columns : below;
+        count += above ? columns - below : below;
+    }
+    return shape_add_contiguous(c, dtype, 2, (int64_t[]){2, count});
+}

@@ -314,3 +314,23 @@ shape_flash_attention(shape_call *c, int row)
         memcpy(out->strides, ((int64_t[]){length * heads, 1, heads}), 3 * sizeof(int64_t));
     return out != NULL;
 }
+
+/* Distances of all rows of the first from all of the second, for each of the matrices that broadcasting makes of them. */
+bool
+shape_distances(shape_call *c, int row)
+{
+    shape_tensor t[2], batch[2];
+    unsigned ndim;
+    int64_t sizes[KIN_IR_MAX_DIMS];
+    if (!shape_read(c, 0, "x1", &t[0]) || !shape_read(c, 1, "x2", &t[1]) || t[0].dtype != t[1].dtype || !kin_dtype_is_float(t[0].dtype) || t[0].ndim < 2 || t[1].ndim < 2)
+        return false;
+    for (unsigned i = 0; i < 2; i++) {
+        batch[i] = t[i];
+        batch[i].ndim -= 2;
+    }
+    if (t[0].sizes[t[0].ndim - 1] != t[1].sizes[t[1].ndim - 1] || (t[0].dtype != KIN_F32 && t[0].dtype != KIN_F64) || !shape_broadcast(batch, 2, &ndim, sizes) || ndim + 2 > KIN_IR_MAX_DIMS)
+        return false;
+    sizes[ndim] = t[0].sizes[t[0].ndim - 2];
+    sizes[ndim + 1] = t[1].sizes[t[1].ndim - 2];
+    return shape_add_contiguous(c, t[0].dtype, ndim + 2, sizes);
+}

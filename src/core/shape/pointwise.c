@@ -114,6 +114,30 @@ shape_clamp(shape_call *c, int row)
     return shape_iterate(c, operands, 1, dtype);
 }
 
+/* Limits are tensors. */
+bool
+shape_clamp_tensor(shape_call *c, int row)
+{
+    shape_tensor operands[3];
+    unsigned count = 1;
+    if (!shape_read(c, 0, "self", &operands[0]))
+        return false;
+    for (unsigned i = 1; i <= 2; i++)
+        if (shape_arg(c, i, i == 1 ? "min" : "max") != NULL && !shape_read(c, i, i == 1 ? "min" : "max", &operands[count++]))
+            return false;
+    return count > 1 && compute(c, operands, count, TAKES_INT | TAKES_FLOAT);
+}
+
+/* Real and imaginary parts, or absolute values and angles. */
+bool
+shape_make_complex(shape_call *c, int row)
+{
+    shape_tensor t[2];
+    if (!read_operands(c, t, 2) || t[0].val == 0 || t[1].val == 0 || t[0].dtype != t[1].dtype || (t[0].dtype != KIN_F32 && t[0].dtype != KIN_F64))
+        return false;
+    return shape_iterate(c, t, 2, t[0].dtype == KIN_F32 ? KIN_C64 : KIN_C128);
+}
+
 bool
 shape_where(shape_call *c, int row)
 {
@@ -191,6 +215,29 @@ shape_loss(shape_call *c, int made_like_first)
     if (reduction == 0)
         return compute(c, t, 2, TAKES_FLOAT);
     return kin_dtype_is_float(t[0].dtype) && shape_add_contiguous(c, t[0].dtype, 0, NULL);
+}
+
+/* Binary cross entropy, with weights between target and reduction. */
+bool
+shape_entropy(shape_call *c, int reduction_at)
+{
+    shape_tensor t[4];
+    unsigned count = 2, ndim;
+    int64_t reduction, sizes[KIN_IR_MAX_DIMS];
+    if (!read_operands(c, t, 2) || !shape_int(c, (unsigned)reduction_at, "reduction", 1, &reduction) || t[0].val == 0 || t[1].val == 0 ||
+        t[0].ndim != t[1].ndim || memcmp(t[0].sizes, t[1].sizes, t[0].ndim * sizeof *t[0].sizes) != 0 || !kin_dtype_is_float(t[0].dtype))
+        return false;
+    for (int at = 2; at < reduction_at; at++)
+        if (shape_arg(c, (unsigned)at, at == 2 ? "weight" : "pos_weight") != NULL && !shape_read(c, (unsigned)at, at == 2 ? "weight" : "pos_weight", &t[count++]))
+            return false;
+    for (unsigned i = 1; i < count; i++)
+        if (t[i].dtype != t[0].dtype)
+            return false;
+    if (!shape_broadcast(t, count, &ndim, sizes) || ndim != t[0].ndim || memcmp(sizes, t[0].sizes, ndim * sizeof *sizes) != 0)
+        return false;
+    if (reduction != 0)
+        return shape_add_contiguous(c, t[0].dtype, 0, NULL);
+    return count == 2 && shape_add_like(c, &t[reduction_at == 3 ? 0 : 1], t[0].dtype, SHAPE_PRESERVE);
 }
 
 bool

@@ -21,6 +21,9 @@ reduced_dtype(const shape_call *c, int kind, const shape_tensor *t, kin_dtype *o
     case REDUCE_ANY:
         *out = t->dtype == KIN_U8 ? KIN_U8 : KIN_BOOL;
         return true;
+    case REDUCE_COUNT:
+        *out = KIN_I64;
+        return true;
     case REDUCE_ARG:
         *out = KIN_I64;
         return t->dtype != KIN_BOOL && shape_numel(t->ndim, t->sizes) > 0;

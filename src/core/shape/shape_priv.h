@@ -102,7 +102,7 @@ enum {
     REVERSED = 256       /* of two operands eager takes the second one first: its layout counts more */
 };
 
-enum { REDUCE_SUM, REDUCE_MEAN, REDUCE_EXTREME, REDUCE_ANY, REDUCE_ARG, REDUCE_WITH_INDEX, REDUCE_LOGSUMEXP };
+enum { REDUCE_SUM, REDUCE_MEAN, REDUCE_EXTREME, REDUCE_ANY, REDUCE_COUNT, REDUCE_ARG, REDUCE_WITH_INDEX, REDUCE_LOGSUMEXP };
 
 #define NONE
 #define SHAPE(name, number) bool shape_##name(shape_call *c, int row);
