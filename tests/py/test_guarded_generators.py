@@ -188,6 +188,10 @@ def test_one_that_is_used_up_ends_no_graph(program, make):
         assert run(compiled, make, x, 0) == run(program, make, x, 0)
 
 
-def test_one_that_is_left_is_refused():
-    with pytest.raises(Exception, match="UNSUPPORTED_INSTRUCTION"):
-        kintsugi.compile(dropped, fullgraph=True)(with_finally, torch.ones(4), 0)
+@pytest.mark.parametrize("make", GENERATORS)
+@pytest.mark.parametrize("program", [left, dropped, dropped_at_the_end, replaced, closed, of_a_callee])
+def test_one_that_is_left_ends_no_graph(program, make):
+    compiled = kintsugi.compile(program, fullgraph=True)
+    for call in range(3):
+        x = torch.arange(4.) + call
+        assert run(compiled, make, x, 1) == run(program, make, x, 1)

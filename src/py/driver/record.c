@@ -164,8 +164,12 @@ on_call(void *arg, struct _PyInterpreterFrame *f)
         if (r->call.active && kin_watch_func(f) == r->call.func && enter_inlined(r, f))
             return true;
         bool known = false;
-        if (!r->stopped && rec_enter_from_c(r, f, &known))
+        if (!r->stopped && rec_enter_from_c(r, f, &known)) {
+            if (r->thrown != 0)
+                rec_raise_thrown(r);
+            rec_settle(r);
             return true;
+        }
         if (r->stopped)
             return false;
         if (!r->skip_expected && !known && !kin_is_enum_hash(kin_watch_code(f)))
@@ -338,6 +342,7 @@ begin_instruction(rec *r, rec_frame *f, const kin_instr *in)
     f->snap = 0;
     f->inlined = false;
     f->steps0 = r->t->steps.len;
+    r->left_snap = 0;
 }
 
 /* Tensors that have come from the instruction before, and are the graph's. Where one is not, the program is left with what did come. */
@@ -479,7 +484,7 @@ leave_frame(rec *r, struct _PyInterpreterFrame *frame, PyObject *value)
     }
     kin_vid result = r->returned;
     if (f->back == NULL) {
-        r->done = !rec_leaves_generator(r);
+        r->done = r->returning == 0 && !rec_leaves_generator(r);
         return;
     }
     f = rec_pop_inlined(r);
@@ -672,6 +677,8 @@ rec_run_watched(rec *r, PyObject *(*body)(void *arg), void *arg)
     kin_watch_stop(&r->watch);
     PyObject *type, *exc, *tb;
     PyErr_Fetch(&type, &exc, &tb);
+    if (r->returning != 0 && !r->stopped)
+        rec_end_return(r);
     if (r->crosscheck != NULL)
         rec_crosscheck_look_away(r);
     rec_set_compiling(false);

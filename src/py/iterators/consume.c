@@ -129,7 +129,7 @@ rec_passes_exception(rec *r, rec_frame *f)
     if (f->consumer != NULL && f->consumer->raised && r->pending != 0) /* it came out of the generator that this one asks */
         rec_free_consumer(f);
     const rec_consumer *asker = f->from_c && f->back != NULL ? f->back->consumer : NULL;
-    return f->consumer == NULL && (!f->from_c || drops_all(asker, f->gen) || (asker != NULL && asker->stepping != 0));
+    return f->consumer == NULL && (!f->from_c || (f->gen != NULL && f->gen->closing) || drops_all(asker, f->gen) || (asker != NULL && asker->stepping != 0));
 }
 
 /* A __next__ has raised: StopIteration, where there are no more items, or what goes on through the instruction. */
@@ -240,6 +240,8 @@ rec_leave_to_c(rec *r, rec_frame *f, PyObject *value)
         }
         return false;
     }
+    if (rec_leave_closed(r, f, value))
+        return true;
     if (value == NULL) {
         if (pass_exception_on(r, f))
             return true;
@@ -346,7 +348,7 @@ rec_begin_consumer(rec *r, struct rec_gen *gen)
     if (r->depth >= 100)
         return NULL;
     bool opened = r->region == NULL;
-    if (opened && !rec_region_open(r, &consumers))
+    if (opened && !rec_region_open(r, &consumers, 0))
         return NULL;
     rec_consumer *c = calloc(1, sizeof *c);
     if (c == NULL) {
@@ -363,6 +365,24 @@ rec_begin_consumer(rec *r, struct rec_gen *gen)
     r->top->await = AWAIT_CONSUMER;
     note_operands(r, c);
     return c;
+}
+
+bool
+rec_begin_dropping(rec *r, const consumer_row *row, rec_gen *gen, uint32_t snap)
+{
+    rec_consumer *c = r->depth < 100 && rec_region_open(r, &consumers, snap) ? calloc(1, sizeof *c) : NULL;
+    if (c == NULL) {
+        if (r->region != NULL)
+            rec_region_free(r->region);
+        r->region = NULL;
+        return false;
+    }
+    c->row = row;
+    c->gen = gen;
+    c->ended = true;
+    r->top->consumer = c;
+    r->top->await = AWAIT_CONSUMER;
+    return true;
 }
 
 rec_consumer *
@@ -551,7 +571,7 @@ static bool
 finish_stop(rec *r, const rec_consumer *c, const rec_frame *f, uint32_t offset)
 {
     bool ended = c->asked != 0 || (c->gen != NULL && O(r, c->returned) == Py_None);
-    if (!c->row->raises || !c->ended || !ended || c->call.npos != 1 + (c->sent != 0) || offset == f->next)
+    if (!c->row->raises || !c->ended || !ended || (c->thrown == 0 && c->call.npos != 1 + (c->sent != 0)) || offset == f->next)
         return false;
     r->raised_by_c = PyExc_StopIteration;
     return true;

@@ -59,6 +59,7 @@ typedef struct rec_consumer {
     bool raised;      /* an exception has come out of the generator, and goes on through the instruction */
     bool sends;       /* SEND, which gives what the generator returns */
     kin_vid sent;     /* what `yield` gives in the generator; 0: None */
+    kin_vid thrown;   /* ... or raises there; 0: nothing */
     kin_vid returned;
     kin_vid *items;
     PyObject **held;         /* the objects, alive until the end: C code may drop them at once */
@@ -126,12 +127,26 @@ kin_vid rec_hidden_index_iterator(rec *r, kin_vid vid, bool sized, kin_vid *leng
 bool rec_length_of_iterator(rec *r, kin_vid it, kin_vid *length);
 bool rec_consume_indexed(rec *r, const rec_args *a); /* iter() and reversed() of such objects */
 
+/* ---- closing.c ---- */
+bool rec_throw_into(rec *r, rec_gen *gen, kin_vid what); /* its frame starts, with that exception */
+void rec_close(rec *r, rec_consumer *c); /* the call closes c->gen, which runs code then */
+bool rec_waits_guarded(const rec *r); /* is there a generator that runs code when it is closed? */
+bool rec_consume_throw(rec *r, const rec_args *a);
+bool rec_closes_dropped(rec *r, rec_gen *gen);          /* ... as its last reference has gone; false: that cannot be followed */
+bool rec_leave_closed(rec *r, rec_frame *f, PyObject *value); /* a frame returns, yields or is unwound: that of a generator which is closed? */
+
+/* ---- generator.c ---- */
+void rec_resume_frame(rec *r, rec_gen *gen);
+void rec_leave_open(rec *r, const rec_gen *gen); /* the recording ends before the generator was last resumed */
+
 /* ---- drain.c ---- */
 bool rec_consume_drained(rec *r, const rec_args *a);
 
 /* ---- consume.c ---- */
 void rec_refuse_unpacking(rec *r, const rec_consumer *c); /* ends the recording */
 rec_consumer *rec_begin_consumer(rec *r, rec_gen *gen);
+/* The instruction, whose rule has run, has dropped the last reference to a generator; or a return has, before which was the state `snap`. */
+bool rec_begin_dropping(rec *r, const consumer_row *row, rec_gen *gen, uint32_t snap);
 rec_consumer *rec_begin_stepping(rec *r, const consumer_row *row, kin_vid iterator, kin_vid next);
 extern const consumer_row rec_unpack_row;
 bool rec_step_on(rec *r, rec_consumer *c); /* asks c->stepping for its next item */
@@ -149,6 +164,7 @@ int rec_consumed_operand(const consumer_row *row, uint32_t npos); /* what is ite
 bool rec_is_operator(rec *r); /* list += thing, which is read as list.extend() */
 void rec_refuse_call(rec *r, const rec_consumer *c); /* the instruction, if it can be that operator, as a step */
 bool rec_finish_list(rec *r, rec_consumer *c);
+bool rec_finish_send(rec *r, rec_consumer *c);
 
 /* ---- starred.c ---- */
 bool rec_finish_unpack(rec *r, rec_consumer *c); /* a, b = map(f, xs); a, *b = generator */

@@ -198,9 +198,9 @@ finish_next(rec *r, rec_consumer *c)
     return true;
 }
 
-/* generator.send(): what it yields next. */
-static bool
-finish_send(rec *r, rec_consumer *c)
+/* generator.send(), throw(): what it yields next. */
+bool
+rec_finish_send(rec *r, rec_consumer *c)
 {
     if (c->ended)
         return false;
@@ -208,12 +208,12 @@ finish_send(rec *r, rec_consumer *c)
     return true;
 }
 
-/* generator.close() of one that is suspended outside of try and with: none of its code runs. */
+/* generator.close(): one that is suspended outside of try and with, or has not begun, runs none of its code. */
 static bool
 finish_close(rec *r, rec_consumer *c)
 {
+    c->gen->dirty = c->gen->dirty || c->gen->state != GEN_DONE;
     c->gen->state = GEN_DONE;
-    c->gen->dirty = true;
     rec_drop(r, c->call.ndrop);
     rec_push(r, rec_const(r, Py_None));
     return true;
@@ -267,7 +267,7 @@ static const consumer_row rows[] = {
     {"sorted", TAKE_ALL, finish_sorted, .sized = true, .looks = true, .by_key = &rec_sorted_by_key, .objects = true},
     {"join", TAKE_ALL, finish_constant, .sized = true, .of = &PyUnicode_Type, .takes = OBJECT_AND_ITEMS},
     {"extend", TAKE_ALL, finish_extend, .sized = true, .written = put_behind, .refused = rec_refuse_call, .of = &PyList_Type, .takes = OBJECT_AND_ITEMS, .objects = true},
-    {"send", TAKE_ONE, finish_send, .of = &PyGen_Type, .takes = ITEMS_AND_MORE, .raises = true},
+    {"send", TAKE_ONE, rec_finish_send, .of = &PyGen_Type, .takes = ITEMS_AND_MORE, .raises = true},
     {"close", TAKE_ONE, finish_close, .of = &PyGen_Type}, {NULL, TAKE_ALL, NULL}};
 
 int
@@ -341,13 +341,13 @@ bool
 rec_consume_call(rec *r, const rec_args *a)
 {
     if (rec_consume_indexed(r, a) || rec_make_lazy(r, a) || rec_make_tee(r, a) || rec_consume_mapping(r, a) || rec_consume_drained(r, a) || rec_consume_callbacks(r, a) ||
-        rec_consume_iterables(r, a))
+        rec_consume_iterables(r, a) || rec_consume_throw(r, a))
         return true;
     const consumer_row *row = a->nkw == 0 && a->npos <= 2 ? rec_consumer_row(O(r, a->callee)) : NULL;
     int at = row != NULL ? rec_consumed_operand(row, a->npos) : -1;
     if (at < 0)
         return false;
-    bool sends = row->finish == finish_send, closes = row->finish == finish_close;
+    bool sends = row->finish == rec_finish_send, closes = row->finish == finish_close;
     bool visible = VIRTUAL(r, a->args[at]) != NULL && VIRTUAL(r, a->args[at])->kind == VIRTUAL_GENERATOR;
     if (!visible && row->finish == finish_next && step_once(r, a, row))
         return true;
@@ -356,7 +356,7 @@ rec_consume_call(rec *r, const rec_args *a)
     if (through_iter)
         source = row->sized ? rec_sized_generator(r, a->args[at], &length) : rec_hidden_generator(r, a->args[at]);
     rec_gen *gen = source ? rec_usable_generator(r, source) : NULL;
-    if (gen != NULL && (sends || closes) && (gen->state != GEN_SUSPENDED || (closes && (r->region != NULL || gen->guarded))))
+    if (gen != NULL && sends && gen->state != GEN_SUSPENDED)
         return false; /* one that has not begun takes None alone */
     bool from_tensor = gen != NULL && a->npos == 2 && row->finish == finish_sum && kin_is_plain_tensor(O(r, a->args[1]));
     if (from_tensor)
@@ -369,6 +369,8 @@ rec_consume_call(rec *r, const rec_args *a)
     c->source = a->args[at];
     c->sent = sends ? a->args[1] : 0;
     c->wants = c->wants && !closes;
+    if (closes && gen->state == GEN_SUSPENDED && gen->guarded)
+        rec_close(r, c);
     rec_consume_as(r, c, a);
     return true;
 }

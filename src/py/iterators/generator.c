@@ -5,7 +5,7 @@
  *
  * GENERATOR_STATE says where a generator is suspended and what its frame holds, so that an exit, or code that is not
  * watched, finds a real generator in that state. A replay that needs none creates none. One that is suspended inside try or with runs code when it is
- * closed or dropped, unless none of the handlers around it is for GeneratorExit: the recording then ends before it was last resumed.
+ * closed or dropped (closing.c), unless none of the handlers around it is for GeneratorExit.
  */
 #include "core/diag/breaks.h"
 #include "py/compat/generator.h"
@@ -204,6 +204,19 @@ start_frame(rec *r, rec_gen *gen, struct _PyInterpreterFrame *f)
     return rf;
 }
 
+/* The frame of a suspended generator is on top again. */
+void
+rec_resume_frame(rec *r, rec_gen *gen)
+{
+    rec_frame *rf = gen->frame;
+    rf->back = r->top;
+    rf->exc = r->top->exc;
+    r->top = rf;
+    r->depth++;
+    gen->state = GEN_RUNNING;
+    gen->dirty = true;
+}
+
 static bool
 resume(rec *r, rec_gen *gen, struct _PyInterpreterFrame *f, kin_vid sent)
 {
@@ -213,11 +226,8 @@ resume(rec *r, rec_gen *gen, struct _PyInterpreterFrame *f, kin_vid sent)
             return false;
         }
     } else {
+        rec_resume_frame(r, gen);
         rec_frame *rf = gen->frame;
-        rf->back = r->top;
-        rf->exc = r->top->exc;
-        r->top = rf;
-        r->depth++;
         rf->ran = false;
         rf->slots[rf->nlocals + rf->sp++] = sent != 0 ? sent : rec_const(r, Py_None);
     }
@@ -242,28 +252,34 @@ is_given_away(rec *r, const rec_gen *gen)
     return VIRTUAL(r, gen->vid) == NULL || VIRTUAL(r, gen->vid)->escaped;
 }
 
-static void
-leave_open(rec *r, const rec_gen *gen)
+void
+rec_leave_open(rec *r, const rec_gen *gen)
 {
     rec_cut_back(r, &gen->resumed, KIN_ROW_UNSUPPORTED_INSTRUCTION, "a generator is closed inside try or with");
 }
 
-/* A generator that is suspended inside try or with runs code when it is closed: what was recorded does not have that. */
-static void
-close_generator(rec *r, const rec_gen *gen, bool *known)
+/* A generator that is suspended inside try or with runs code when it is closed. True: that is followed. */
+static bool
+close_generator(rec *r, rec_gen *gen, bool *known)
 {
     bool block = gen->guarded && gen->resumed.snap == 0; /* of a context manager */
     *known = true;
     if (r->skip_expected && (block || is_given_away(r, gen)))
-        return;
+        return false;
     if (block) {
         rec_stop(r, "a generator is closed inside try or with");
         r->failed = true;
+    } else if ((gen->guarded || rec_waits_guarded(r)) && !is_given_away(r, gen) && rec_closes_dropped(r, gen)) {
+        return true;
     } else if (gen->guarded && r->region != NULL) {
         r->foreign = true;
     } else if (gen->guarded) {
-        leave_open(r, gen);
+        rec_leave_open(r, gen);
+    } else if (r->region != NULL && !is_given_away(r, gen)) {
+        gen->state = GEN_DONE;
+        gen->dirty = true;
     }
+    return false;
 }
 
 bool
@@ -271,7 +287,7 @@ rec_leaves_generator(rec *r)
 {
     for (const rec_gen *gen = r->gens; gen != NULL; gen = gen->next)
         if (gen->state == GEN_SUSPENDED && gen->guarded && gen->resumed.snap != 0 && !is_given_away(r, gen)) {
-            leave_open(r, gen);
+            rec_leave_open(r, gen);
             return true;
         }
     return false;
@@ -283,10 +299,11 @@ rec_enter_from_c(rec *r, struct _PyInterpreterFrame *f, bool *known)
 {
     rec_consumer *c = r->top ? r->top->consumer : NULL;
     if (c != NULL && c->wants && c->gen != NULL && is_frame_of(r, c->gen, f))
-        return resume(r, c->gen, f, c->sent);
+        return c->thrown != 0 ? rec_throw_into(r, c->gen, c->thrown) : resume(r, c->gen, f, c->sent);
+    *known = c != NULL && c->gen != NULL && c->gen->state == GEN_NEW && is_frame_of(r, c->gen, f); /* close() of one that has not begun */
     for (rec_gen *gen = r->gens; gen != NULL; gen = gen->next)
         if (gen->state == GEN_SUSPENDED && gen->raw == (void *)f)
-            close_generator(r, gen, known);
+            return close_generator(r, gen, known);
     return false;
 }
 
@@ -337,7 +354,8 @@ rec_op_yield(rec *r)
     }
     guarded = guarded && !closes_quietly(r, f);
     f->gen->guarded = guarded;
-    f->gen->resumed = guarded && !enters_block(f->back) ? rec_region_mark(r) : (rec_raise){0};
+    f->gen->delegates = f->gen->sends_at == f->offset;
+    f->gen->resumed = !enters_block(f->back) ? rec_region_mark(r) : (rec_raise){0};
     r->returned = rec_peek(r, 0);
     rec_drop(r, 1);
 }

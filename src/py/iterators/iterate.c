@@ -117,6 +117,8 @@ rec_op_send(rec *r)
     rec_frame *f = r->top;
     kin_vid it = rec_peek(r, 1);
     kin_vid item;
+    if (f->gen != NULL)
+        f->gen->sends_at = f->next;
     if (O(r, rec_peek(r, 0)) != Py_None || r->region == NULL) {
         rec_stop(r, "a value is sent into a generator");
     } else if (rec_is_known_iter(r, it) && rec_next_item(r, it, &item)) {

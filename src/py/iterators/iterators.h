@@ -9,6 +9,11 @@ void rec_await_callback(rec *r, kin_vid func);        /* the next frame is that 
 bool rec_call_or_refuse(rec *r, rec_args *call);      /* the same, binding the arguments; where they do not fit, the region is refused: false */
 bool rec_consume_callbacks(rec *r, const rec_args *a);
 
+/* ---- closing.c ---- */
+void rec_before_return(rec *r); /* ... when the frame is left */
+void rec_end_return(rec *r);    /* the recorded function's locals are gone */
+void rec_before_drop(rec *r, kin_vid dropped); /* the instruction is about to drop the value: the last reference to a suspended generator may go with it */
+
 /* ---- construct.c ---- */
 bool rec_call_class(rec *r, const rec_args *a);
 /* The __new__ of a class of named tuples, which is all that runs when it is called; 0: it is no such class. */

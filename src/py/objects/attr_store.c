@@ -187,9 +187,20 @@ store_attr(rec *r, kin_vid obj, PyObject *name, kin_vid value, int ndrop, kin_re
         rec_push(r, rec_const(r, Py_None));
 }
 
+/* contextlib gives an exception that has gone through a generator the traceback that it had before. In a region nobody looks at that. */
+static bool
+puts_traceback_back(rec *r, kin_vid obj, PyObject *name, kin_vid value)
+{
+    return r->region != NULL && rec_raised_in_region(r, r->info.at[obj].raised) && r->info.at[value].raised == r->info.at[obj].raised && PyUnicode_CompareWithASCIIString(name, "__traceback__") == 0;
+}
+
 void
 rec_op_store_attr(rec *r, PyObject *name, bool delete)
 {
+    if (!delete && puts_traceback_back(r, rec_peek(r, 0), name, rec_peek(r, 1))) {
+        rec_drop(r, 2);
+        return;
+    }
     store_attr(r, rec_peek(r, 0), name, delete ? 0 : rec_peek(r, 1), delete ? 1 : 2, KIN_RESUME_DROP);
 }
 

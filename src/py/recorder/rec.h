@@ -281,7 +281,10 @@ typedef struct rec {
     kin_vid pending;         /* the exception that is looking for its handler */
     kin_vid handled;         /* the exception that was being handled when the call began (or None), if it was read */
     uint32_t escaped;        /* an exception whose traceback can be observed has escaped: its rec_info.raised */
+    kin_vid thrown;          /* what is thrown into the generator that starts now; 0: nothing */
     kin_vid returned;        /* value of the return in progress */
+    uint32_t left_snap, left_steps; /* before the return that has just happened, if the frame may have had the last reference to a generator; 0: none has */
+    kin_vid returning;       /* what the recorded function has returned, which ends when its locals are gone; 0: it has not, or nothing waits for that */
     PyObject *fullgraph_error; /* set when fullgraph met a break */
     uint32_t first_step;     /* a side trace: its first step ... */
     uint32_t join;           /* ... and the step whose failure leads to it; 0 = no side trace */
@@ -338,6 +341,10 @@ typedef struct rec_gen {
     bool hidden;           /* only C code holds its object, which it got from an __iter__ */
     bool dirty;            /* its state has not been written yet */
     bool guarded;          /* suspended inside try or with */
+    uint32_t sends_at;     /* where `yield from` has asked another iterator for an item: the yield that gives it; 0: nowhere */
+    bool delegates;        /* suspended in that yield */
+    kin_vid interrupts;    /* the exception that was on its way when it began to run for the last time; 0: none */
+    bool closing;          /* it runs because it is closed, or because its last reference has gone */
     rec_raise resumed;     /* where it was last resumed, if that led there outside of context managers */
     rec_frame *frame;      /* while suspended or running */
     void *raw;             /* the real frame, once started */
@@ -519,7 +526,8 @@ bool rec_in_generator(const rec_frame *f);            /* does the frame, or one 
 bool rec_region_has_acted(const rec *r);              /* nothing in it can leave any more */
 int rec_region_added(rec *r, kin_vid set, kin_vid item); /* by the region, to be put down at its end? -1: not known */
 void rec_region_asks(rec *r, bool on);                /* the steps in between have looked at that */
-bool rec_region_open(rec *r, const rec_region_user *user); /* at the current instruction, before its rule has changed anything */
+/* At the current instruction, before its rule has changed anything but its own frame; or, if `snap` is not 0, at what has led here since that state. */
+bool rec_region_open(rec *r, const rec_region_user *user, uint32_t snap);
 void rec_region_free(struct rec_region *g);
 bool rec_region_is_of(const rec *r, const rec_frame *f); /* there is one, and it began in this frame */
 bool rec_region_repeatable(rec *r);     /* its torch calls changed no tensor and drew no random number */

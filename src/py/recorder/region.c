@@ -106,10 +106,10 @@ save_virtual(rec *r, rec_region *g)
 /* Begins a region at the current instruction, before its rule has changed anything. Each region saves what is known about all values, so the
  * number of regions in very long traces is limited; beyond that, the instructions become opaque steps. */
 bool
-rec_region_open(rec *r, const rec_region_user *user)
+rec_region_open(rec *r, const rec_region_user *user, uint32_t snap)
 {
     enum { MOST = 20000000 };
-    if (r->stopped || (r->region_values += r->info.len) > MOST)
+    if (r->stopped || (snap != 0 && r->epoch_ended) || (r->region_values += r->info.len) > MOST)
         return false;
     rec_frame *f = r->top;
     (void)rec_epoch(r);
@@ -118,7 +118,7 @@ rec_region_open(rec *r, const rec_region_user *user)
         return false;
     g->user = user;
     g->base = f;
-    g->snap = rec_snapshot(r);
+    g->snap = snap != 0 ? snap : rec_snapshot(r);
     g->steps = r->t->steps.len;
     g->before = kin_trace_end(r->t);
     g->nvals = r->info.len;
@@ -127,12 +127,13 @@ rec_region_open(rec *r, const rec_region_user *user)
     g->nraises = r->raises.len;
     g->infos = malloc(g->nvals * sizeof *g->infos);
     g->virtual = calloc(g->nvals, sizeof *g->virtual);
-    g->slots = malloc((size_t)(f->nlocals + f->sp + 1) * sizeof *g->slots);
+    int nslots = f->nlocals + (f->sp > f->sp0 ? f->sp : f->sp0);
+    g->slots = malloc((size_t)(nslots + 1) * sizeof *g->slots);
     if (g->infos == NULL || g->virtual == NULL || g->slots == NULL || g->snap == 0) {
         rec_region_free(g);
         return false;
     }
-    memcpy(g->slots, f->slots, (size_t)(f->nlocals + f->sp) * sizeof *g->slots);
+    memcpy(g->slots, f->slots, (size_t)nslots * sizeof *g->slots);
     save_virtual(r, g);
     r->region = g;
     return true;
@@ -199,11 +200,11 @@ lose_generators(rec *r)
     for (rec_gen *gen = r->gens; gen != NULL; gen = gen->next) {
         if (!gen->dirty && gen->state != GEN_RUNNING)
             continue;
-        if (gen->state == GEN_SUSPENDED)
+        if (gen->state != GEN_RUNNING) /* the frames that run have gone already */
             free(gen->frame);
         gen->frame = NULL;
         gen->state = GEN_LOST;
-        gen->dirty = false;
+        gen->dirty = gen->closing = false;
         if (VIRTUAL(r, gen->vid) != NULL)
             VIRTUAL(r, gen->vid)->known = false;
     }
@@ -538,12 +539,16 @@ is_plain_effect(unsigned flags)
     return flags & KIN_STEP_EFFECT && !(flags & (KIN_STEP_OPAQUE | KIN_STEP_RAISES | KIN_STEP_MUTATES));
 }
 
+/* Nothing that the program stores can be seen in them: numbers, texts, tensors, classes that cannot be changed. */
 static bool
 only_atoms(rec *r, const kin_vid *args, uint32_t n)
 {
-    for (uint32_t i = 0; i < n; i++)
-        if (args[i] != 0 && (O(r, args[i]) == NULL || !(kin_is_exact_immutable(O(r, args[i])) || kin_is_tensor(O(r, args[i])))))
+    for (uint32_t i = 0; i < n; i++) {
+        PyObject *obj = args[i] != 0 ? O(r, args[i]) : Py_None;
+        bool fixed_class = obj != NULL && PyType_Check(obj) && !(((PyTypeObject *)obj)->tp_flags & Py_TPFLAGS_HEAPTYPE);
+        if (obj == NULL || !(fixed_class || kin_is_exact_immutable(obj) || kin_is_tensor(obj)))
             return false;
+    }
     return true;
 }
 
@@ -582,7 +587,8 @@ shows_exception(rec *r, kin_step_kind kind, const kin_vid *args, uint32_t n)
 {
     const rec_frame *f = r->top;
     bool attribute = kind == KIN_STEP_GETATTR && f->op == KIN_DO_LOAD_ATTR && kin_utf8(PyTuple_GET_ITEM(f->code->co_names, f->arg))[0] != '_';
-    if (kind == KIN_STEP_RAISE || kind == KIN_STEP_CHECK || attribute)
+    bool traceback = kind == KIN_STEP_GETATTR && f->op == KIN_DO_CALL_EXIT; /* it is shown when somebody does something with it */
+    if (kind == KIN_STEP_RAISE || kind == KIN_STEP_CHECK || attribute || traceback)
         return false;
     for (uint32_t i = 0; i < n; i++)
         if (args[i] != 0 && rec_raised_in_region(r, r->info.at[args[i]].raised))
@@ -611,7 +617,7 @@ rec_region_step(rec *r, kin_step_kind kind, unsigned *flags, const kin_vid *args
         ok = ok && kind != KIN_STEP_SET_SUBSCR && torch_may_repeat(r, kind, args, n);
     else if (!(*flags & KIN_STEP_PURE))
         ok = ok && (is_question(r, kind, args, n) || r->only_asks || (kind == KIN_STEP_CALL && O(r, args[0]) != NULL && rec_is_cache(O(r, args[0]))));
-    bool looks = !(*flags & (KIN_STEP_PURE | KIN_STEP_MUTATES)) && kind != KIN_STEP_CHECK && !g->asked_added;
+    bool looks = !(*flags & (KIN_STEP_PURE | KIN_STEP_MUTATES)) && kind != KIN_STEP_CHECK && kind != KIN_STEP_RAISE && !g->asked_added;
     if (looks && g->stores && !(*flags & KIN_STEP_TORCH) && !only_atoms(r, args, n))
         ok = false;
     if (!ok || touches_unwritten(r, kind, args, n) || (looks && (g->added.len > 0 || g->changing != 0) && reaches_unwritten(r, args, n, 0)))

@@ -144,6 +144,24 @@ make_exception(PyObject *given, const char *refusal)
     return value;
 }
 
+/* What PyErr_SetObject does with the exception that is being handled, which is here one that only the recorder knows of. */
+static void
+set_context(PyObject *value, PyObject *context)
+{
+    if (context == value)
+        return;
+    PyObject *at = Py_NewRef(context), *next;
+    while ((next = PyException_GetContext(at)) != NULL && next != value) {
+        Py_DECREF(at);
+        at = next;
+    }
+    if (next != NULL) /* no circle */
+        PyException_SetContext(at, NULL);
+    Py_XDECREF(next);
+    Py_DECREF(at);
+    PyException_SetContext(value, Py_NewRef(context));
+}
+
 PyObject *
 kin_op_raise(const kin_op_args *o)
 {
@@ -164,6 +182,8 @@ kin_op_raise(const kin_op_args *o)
         PyException_SetCause(value, fixed);
     }
     PyErr_SetObject((PyObject *)Py_TYPE(value), value);
+    if (o->nargs > 2 && o->arg[2] != NULL)
+        set_context(value, o->arg[2]);
     Py_DECREF(value);
     return NULL;
 }

@@ -169,18 +169,18 @@ drop_chain(kin_run *r, kin_chain *c)
 }
 
 /* Can nothing look at the exception? Then the frames that unwinding notes in it are not observable: the step releases its own
- * result, nothing else holds the object but slots released with it, and its class runs no code when it dies. */
+ * result, nothing else holds the object but slots released with it, and its class runs no code when it dies. Or a generator is closed, and it ends there. */
 bool
 kin_run_dies_at_once(const kin_run *r, const kin_step *s, PyObject *exc)
 {
     const kin_vid *vids = r->t->vids.at + s->frees;
-    bool unused = s->out == 0;
+    bool unused = s->out == 0, closes = s->flags & KIN_STEP_AGAIN && (PyObject *)Py_TYPE(exc) == PyExc_GeneratorExit;
     Py_ssize_t held = 1;
     for (uint32_t i = 0; i < s->nfrees; i++) {
         unused = unused || vids[i] == s->out;
         held += r->slots[vids[i]] == exc;
     }
-    return unused && Py_REFCNT(exc) == held && kin_heap_type_is_static(Py_TYPE(exc));
+    return closes || (unused && Py_REFCNT(exc) == held && kin_heap_type_is_static(Py_TYPE(exc)));
 }
 
 /* Turns the pending exception into the value of the step's result: new reference. `chain`: linked, or NULL. */

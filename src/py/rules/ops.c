@@ -40,6 +40,7 @@ op_store_local(rec *r)
 {
     rec_frame *f = r->top;
     kin_vid v = rec_peek(r, 0);
+    rec_before_drop(r, f->slots[f->arg]);
     f->slots[f->arg] = v;
     rec_drop(r, 1);
     if (v != 0 && r->info.at[v].graph && r->t->vals.at[v].name == 0) {
@@ -64,7 +65,8 @@ op_return(rec *r)
     kin_vid v = rec_peek(r, 0);
     r->returned = v;
     rec_operator_return(r, v);
-    if (r->top->back == NULL)
+    rec_before_return(r);
+    if (r->top->back == NULL && r->returning == 0)
         rec_step(r, KIN_STEP_RETURN, 0, &v, 1);
 }
 
@@ -463,7 +465,10 @@ dispatch(rec *r)
     switch (f->op) {
     case KIN_DO_LOAD_LOCAL: op_load_local(r); break;
     case KIN_DO_STORE_LOCAL: op_store_local(r); break;
-    case KIN_DO_DELETE_LOCAL: f->slots[f->arg] = 0; break;
+    case KIN_DO_DELETE_LOCAL:
+        rec_before_drop(r, f->slots[f->arg]);
+        f->slots[f->arg] = 0;
+        break;
     case KIN_DO_TAKE_LOCAL:
         rec_push(r, f->slots[f->arg]);
         f->slots[f->arg] = 0;

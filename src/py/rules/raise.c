@@ -101,8 +101,13 @@ static void
 describe_raise(rec *r, raising_step *s)
 {
     int n = r->top->arg;
+    bool handles = r->region != NULL && r->top->exc != 0 && r->top->exc != rec_region_handles(r); /* only the recorder knows of that */
     s->kind = KIN_STEP_RAISE;
-    set_step(s, 0, (uint32_t)n, n ? rec_peek(r, n - 1) : 0, n == 2 ? rec_peek(r, 0) : 0, 0);
+    if (n == 0 && handles) {
+        set_step(s, 1, 1, r->top->exc, 0, 0);
+        return;
+    }
+    set_step(s, 0, handles ? 3 : (uint32_t)n, n ? rec_peek(r, n - 1) : 0, n == 2 ? rec_peek(r, 0) : 0, handles ? r->top->exc : 0);
     for (int i = 0; i < n; i++)
         if (s->args[i] != 0 && O(r, s->args[i]) != Py_None && !raises_quietly(r, s->args[i]))
             s->flags = KIN_STEP_OPAQUE | KIN_STEP_EFFECT;
@@ -212,8 +217,7 @@ only_asks(rec *r, const raising_step *s)
 {
     bool look = s->kind == KIN_STEP_SUBSCR || s->kind == KIN_STEP_BINARY || s->kind == KIN_STEP_COMPARE || s->kind == KIN_STEP_CONTAINS ||
                 s->kind == KIN_STEP_UNARY || s->kind == KIN_STEP_ITER || s->kind == KIN_STEP_GETATTR;
-    /* What is being handled becomes the context of what is raised, and in a region only the recorder knows of it. */
-    bool raise = s->kind == KIN_STEP_RAISE && (r->top->op == KIN_DO_RERAISE || (s->n > 0 && r->top->exc == rec_region_handles(r)));
+    bool raise = s->kind == KIN_STEP_RAISE && s->n > 0;
     bool call = s->kind == KIN_STEP_CALL && s->args[0] != 0 && O(r, s->args[0]) != NULL && rec_callable_effects(O(r, s->args[0])) & KIN_ASKS;
     return r->region != NULL && (look || raise || call);
 }
@@ -333,6 +337,15 @@ record_raise(rec *r)
     return r->status == KIN_OK;
 }
 
+static void
+raise_class_or_instance(rec *r, kin_vid what)
+{
+    r->only_asks = r->region != NULL;
+    rec_step(r, KIN_STEP_RAISE, 0, &what, 1);
+    r->only_asks = false;
+    set_pending(r, r->t->steps.len - 1);
+}
+
 void
 rec_raise_known(rec *r)
 {
@@ -345,10 +358,21 @@ rec_raise_known(rec *r)
         rec_stop_row(r, KIN_ROW_EXCEPTION_ESCAPED, "an exception was raised and handled here");
         return;
     }
-    r->only_asks = r->region != NULL;
-    rec_step(r, KIN_STEP_RAISE, 0, &cls, 1);
-    r->only_asks = false;
-    set_pending(r, r->t->steps.len - 1);
+    raise_class_or_instance(r, cls);
+}
+
+void
+rec_raise_thrown(rec *r)
+{
+    kin_vid what = r->thrown;
+    r->thrown = 0;
+    raise_class_or_instance(r, what);
+    if (r->pending == 0)
+        return;
+    if (PyExceptionClass_Check(O(r, what)))
+        r->info.at[r->pending].type = (PyTypeObject *)O(r, what); /* its object may not be seen: others run before the frame is left */
+    if (!rec_is_const(r, what) && r->info.at[what].raised == 0) /* an instance that the program holds: its traceback is that of the region */
+        r->info.at[what].raised = r->info.at[r->pending].raised;
 }
 
 /* The pending exception is this object: replay expects one of its type. */
@@ -441,8 +465,11 @@ note_exception(rec *r, PyObject *exc)
     rec_frame *f = r->top;
     if (r->raised_by_c != NULL)
         rec_raise_known(r);
-    if (r->pending != 0)
+    if (r->pending != 0) {
+        if (exc != NULL && O(r, r->pending) == NULL)
+            set_exception(r, exc);
         return true;
+    }
     if (rec_always_raises(f) && (f->op == KIN_DO_RERAISE || f->arg == 0))
         exc = raised_again(r, f);
     if (!f->ran || !record_raise(r))
@@ -569,7 +596,7 @@ op_with_except_start(rec *r)
     const rec_frame *f = r->top;
     kin_vid exc = rec_peek(r, 0), leave = rec_peek(r, f->arg - 1), self = f->extra ? rec_peek(r, f->arg - 2) : 0;
     PyTypeObject *type = rec_need_type(r, exc);
-    kin_vid tb = rec_step_out(r, KIN_STEP_GETATTR, 0, &exc, 1);
+    kin_vid tb = rec_step_out(r, KIN_STEP_GETATTR, r->region != NULL ? KIN_STEP_PURE : 0, &exc, 1); /* in a region nobody looks into it */
     kin_ref name = rec_ref(r, REC_STR("__traceback__"));
     r->t->steps.at[r->t->vals.at[tb].step].ref = name;
     PyObject *obj = PyException_GetTraceback(O(r, exc));

@@ -22,6 +22,7 @@ PyObject *rec_call_names(rec *r); /* of its keywords; borrowed, NULL: none */
 bool rec_always_raises(const rec_frame *f);
 void rec_catch(rec *r, rec_frame *f, uint32_t offset);  /* f goes on at a handler */
 void rec_raise_known(rec *r);                           /* the instruction has raised an instance of r->raised_by_c */
+void rec_raise_thrown(rec *r);                          /* the generator that has been resumed goes on with the exception r->thrown */
 void rec_unwind(rec *r, PyObject *exc);                 /* the top frame is left by an exception (NULL: not known) */
 bool rec_unwind_in_region(rec *r, PyObject *exc);       /* ... in a region, in which it was inlined; false: that is left to rec_leave_to_c, which may find r->pending set */
 bool rec_op_exception(rec *r);                          /* rule of the current instruction, if it is about exceptions */

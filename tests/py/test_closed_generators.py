@@ -1,0 +1,428 @@
+"""Generators that are closed, thrown into or dropped while they are suspended inside try or with: what they do then is part of the graph, in eager's
+order, and also where a replay leaves in the middle of it."""
+
+import contextlib
+import itertools
+
+import pytest
+import torch
+from torch import nn
+
+import kintsugi
+from kintsugi._engine import engine
+
+LOG = []
+
+
+def guarded(xs):
+    try:
+        for x in xs:
+            yield x.sin()
+    finally:
+        LOG.append("closed")
+
+
+class Block:
+    def __init__(self, swallows=False):
+        self.swallows = swallows
+
+    def __enter__(self):
+        LOG.append("enter")
+
+    def __exit__(self, kind, error, traceback):
+        LOG.append(kind.__name__ if kind else None)
+        return self.swallows
+
+
+@contextlib.contextmanager
+def block():
+    LOG.append("in")
+    try:
+        yield
+    finally:
+        LOG.append("out")
+
+
+def break_from_loop(x):
+    for y in guarded([x, x + 1]):
+        if y.dim() == 1:
+            break
+    LOG.append("after")
+    return y * 2
+
+
+def break_from_enumerate(x):
+    for i, y in enumerate(guarded([x, x + 1, x + 2])):
+        if i == 1:
+            break
+    LOG.append("after")
+    return y * i
+
+
+def break_from_zip(x):
+    total = 0
+    for i, y in zip(range(2), guarded([x, x + 1, x + 2])):
+        total = total + y * i
+    LOG.append("after")
+    return total
+
+
+def return_from_loop(x):
+    for y in guarded([x, x + 1]):
+        return y * 2
+
+
+def break_in_callee(x):
+    def first(items):
+        for y in items:
+            return y
+    y = first(guarded([x, x + 1]))
+    LOG.append("after")
+    return y + 1
+
+
+def left_in_callee(x):
+    def first():
+        items = guarded([x, x + 1])
+        return next(items)
+    y = first()
+    LOG.append("after")
+    return y + 1
+
+
+def left_at_the_end(x):
+    items = guarded([x, x + 1])
+    LOG.append("before")
+    return next(items) + 1
+
+
+def deleted(x):
+    items = guarded([x, x + 1])
+    y = next(items)
+    del items
+    LOG.append("after")
+    return y + 1
+
+
+def replaced(x):
+    items = guarded([x, x + 1])
+    y = next(items)
+    items = guarded([x + 2, x])
+    LOG.append("between")
+    z = next(items)
+    items = None
+    LOG.append("after")
+    return y + z
+
+
+def of_a_call(x):
+    y = next(guarded([x, x + 1]))
+    LOG.append("after")
+    return y
+
+
+def stopped_by_c(x):
+    found = any(y.dim() == 1 for y in guarded([x, x + 1])), list(itertools.islice(guarded([x, x + 1, x + 2]), 2))
+    LOG.append("after")
+    return found
+
+
+def nested(x):
+    def outer():
+        for y in guarded([x, x + 1]):
+            yield y + 1
+    for y in outer():
+        break
+    LOG.append("after")
+    return y
+
+
+def delegating(x):
+    def outer():
+        try:
+            yield from guarded([x, x + 1])
+        finally:
+            LOG.append("outer")
+    for y in outer():
+        break
+    LOG.append("after")
+    return y
+
+
+def closed(x):
+    items = guarded([x, x + 1])
+    y = next(items)
+    items.close()
+    LOG.append("between")
+    items.close()
+    return y + 1, list(items)
+
+
+def closed_new_and_done(x):
+    new, done = guarded([x]), guarded([x])
+    new.close()
+    LOG.append("new")
+    y, = done
+    done.close()
+    return y, list(new)
+
+
+def closed_with_work(x):
+    kept = []
+
+    def items():
+        try:
+            yield x + 1
+        finally:
+            kept.append(x.cos())
+    it = items()
+    y = next(it)
+    it.close()
+    return y + kept[0]
+
+
+def closed_inside_with(x):
+    def items():
+        with block(), Block():
+            yield x + 1
+            yield x + 2
+    for y in items():
+        break
+    LOG.append("after")
+    return y
+
+
+def closed_without_gradients(x):
+    def items():
+        with torch.no_grad():
+            yield x * 2
+            yield x * 3
+    it = items()
+    y = next(it)
+    inside = torch.is_grad_enabled()
+    it.close()
+    return y, inside, torch.is_grad_enabled(), x * 2
+
+
+def close_is_seen(x):
+    def items():
+        try:
+            yield x + 1
+        except GeneratorExit:
+            LOG.append("exit")
+            raise
+    for y in items():
+        break
+    LOG.append("after")
+    return y
+
+
+def close_returns(x):
+    def items():
+        try:
+            yield x + 1
+        except GeneratorExit:
+            LOG.append("exit")
+            return
+    it = items()
+    y = next(it)
+    it.close()
+    LOG.append("after")
+    return y
+
+
+def close_raises(x):
+    def items():
+        try:
+            yield x + 1
+        finally:
+            raise KeyError("in finally")
+    it = items()
+    y = next(it)
+    try:
+        it.close()
+    except KeyError:
+        LOG.append("caught")
+    return y
+
+
+def sent_and_closed(x):
+    def items():
+        try:
+            got = yield x + 1
+            while True:
+                got = yield got * 2
+        finally:
+            LOG.append("closed")
+    it = items()
+    y = next(it)
+    z = it.send(y)
+    it.close()
+    LOG.append("after")
+    return y + z
+
+
+def throw_handled(x):
+    def items():
+        try:
+            yield x + 1
+        except ValueError:
+            LOG.append("handled")
+        yield x * 3
+    it = items()
+    return next(it) + it.throw(ValueError("a")), list(it)
+
+
+def throw_class(x):
+    def items():
+        try:
+            yield x + 1
+        except (KeyError, ValueError):
+            LOG.append("handled")
+        yield x * 3
+    it = items()
+    return next(it) + it.throw(ValueError)
+
+
+def throw_passes(x):
+    it = guarded([x, x + 1])
+    y = next(it)
+    try:
+        it.throw(ValueError("a"))
+    except ValueError:
+        LOG.append("caught")
+    return y * 2, list(it)
+
+
+def throw_ends(x):
+    def items():
+        try:
+            yield x + 1
+        except ValueError:
+            pass
+    it = items()
+    y = next(it)
+    try:
+        it.throw(ValueError())
+    except StopIteration:
+        LOG.append("stop")
+    return y
+
+
+def block_passes_on(x):
+    def items():
+        try:
+            with Block():
+                raise ValueError("a")
+        except ValueError:
+            LOG.append("handled")
+        yield x + 1
+    return sum(items())
+
+
+def block_swallows(x):
+    def items():
+        with Block(True):
+            yield x + 1
+            raise ValueError("a")
+        yield x + 2
+    return sum(items())
+
+
+def suppressed(x):
+    def items():
+        for i in range(3):
+            with contextlib.suppress(KeyError):
+                yield x + {0: 1, 2: 3}[i]
+    return list(items())
+
+
+def translated_inside(x):
+    @contextlib.contextmanager
+    def translating():
+        try:
+            yield
+        except KeyError as error:
+            LOG.append("seen")
+            raise ValueError from error
+
+    def items():
+        try:
+            with translating():
+                {}["a"]
+        except ValueError:
+            LOG.append("translated")
+        yield x + 1
+    return sum(items())
+
+
+class Layers(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(4, 4) for _ in range(3))
+
+    def stream(self, x):
+        try:
+            for layer in self.layers:
+                x = layer(x)
+                yield x
+        finally:
+            LOG.append("end")
+
+    def forward(self, x):
+        for i, y in enumerate(self.stream(x)):
+            if i == 1:
+                break
+        LOG.append("after")
+        return y
+
+
+PROGRAMS = [break_from_loop, break_from_enumerate, break_from_zip, return_from_loop, break_in_callee, left_in_callee, left_at_the_end, deleted, replaced,
+            of_a_call, stopped_by_c, nested, delegating, closed, closed_new_and_done, closed_with_work, closed_inside_with, closed_without_gradients,
+            close_is_seen, close_returns, close_raises, sent_and_closed, throw_handled, throw_class, throw_passes, throw_ends, block_passes_on,
+            block_swallows, suppressed, translated_inside]
+
+
+def run(fn, *args):
+    LOG.clear()
+    result = fn(*args)
+    return str(result), list(LOG)
+
+
+@pytest.fixture(autouse=True)
+def no_failure_of_our_own():
+    engine.events()
+    yield
+    engine.force_exit(None)
+    assert [event for event in engine.events() if event["event"] == "bug"] == []
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_they_are_part_of_the_graph(program):
+    compiled = kintsugi.compile(program, fullgraph=True)
+    for size in (4, 4, 4, 6, 3, 4):
+        x = torch.arange(float(size), requires_grad=True)
+        assert run(compiled, x) == run(program, x), size
+    out = kintsugi.explain(program)(torch.arange(4.))
+    assert (out.graph_count, out.graph_break_count) == (1, 0)
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_every_exit(program):
+    x = torch.arange(4.)
+    expected = run(program, x)
+    for k in range(60):
+        compiled = kintsugi.compile(program)
+        assert run(compiled, x) == run(compiled, x) == expected
+        engine.force_exit(k)
+        left = run(compiled, x)
+        engine.force_exit(None)
+        assert left == expected, k
+
+
+def test_of_a_module():
+    torch.manual_seed(0)
+    module, x = Layers(), torch.randn(2, 4)
+    compiled = kintsugi.compile(module, fullgraph=True)
+    for _ in range(3):
+        assert run(compiled, x) == run(module, x)
