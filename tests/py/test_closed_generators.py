@@ -3,6 +3,7 @@ order, and also where a replay leaves in the middle of it."""
 
 import contextlib
 import itertools
+import sys
 
 import pytest
 import torch
@@ -352,8 +353,84 @@ def translated_inside(x):
                 {}["a"]
         except ValueError:
             LOG.append("translated")
+            yield x
         yield x + 1
     return sum(items())
+
+
+def handling(xs):
+    key = 1
+    for x in xs:
+        try:
+            yield x + {0: 1, 2: 3}[key]
+        except KeyError:
+            yield x * 3
+            LOG.append("handled")
+        key = (key + 1) % 3
+
+
+def yields_while_it_handles(x):
+    return sum(handling([x, x + 1, x + 2])), list(handling([x + 1, x]))
+
+
+def loop_while_it_handles(x):
+    total = 0
+    for y in handling([x, x + 1, x + 2]):
+        total = total + y
+        LOG.append(sys.exc_info()[0])
+    return total
+
+
+def left_while_it_handles(x):
+    for i, y in enumerate(handling([x, x + 1, x + 2])):
+        if i == 1:
+            break
+    LOG.append("after")
+    return y
+
+
+def raises_again(x):
+    def items():
+        try:
+            raise ValueError("a")
+        except ValueError:
+            yield x + 1
+            raise
+    it = items()
+    y = next(it)
+    try:
+        next(it)
+    except ValueError:
+        LOG.append("caught")
+    return y
+
+
+def used_while_another_is_handled(x):
+    try:
+        raise ValueError("outer")
+    except ValueError:
+        total = 0
+        for y in handling([x, x + 1, x + 2]):
+            total = total + y
+        LOG.append(sys.exc_info()[0])
+    return total
+
+
+def sent_while_it_handles(x):
+    def items():
+        while True:
+            try:
+                got = yield x + 1
+                raise KeyError
+            except KeyError:
+                got = yield got * 2
+    it = items()
+    y = next(it)
+    z = it.send(y)
+    it.send(z)
+    w = it.send(z + 1)
+    it.close()
+    return y + z + w
 
 
 class Layers(nn.Module):
@@ -380,7 +457,8 @@ class Layers(nn.Module):
 PROGRAMS = [break_from_loop, break_from_enumerate, break_from_zip, return_from_loop, break_in_callee, left_in_callee, left_at_the_end, deleted, replaced,
             of_a_call, stopped_by_c, nested, delegating, closed, closed_new_and_done, closed_with_work, closed_inside_with, closed_without_gradients,
             close_is_seen, close_returns, close_raises, sent_and_closed, throw_handled, throw_class, throw_passes, throw_ends, block_passes_on,
-            block_swallows, suppressed, translated_inside]
+            block_swallows, suppressed, translated_inside, yields_while_it_handles, loop_while_it_handles, left_while_it_handles, raises_again,
+            used_while_another_is_handled, sent_while_it_handles]
 
 
 def run(fn, *args):
@@ -418,6 +496,28 @@ def test_every_exit(program):
         left = run(compiled, x)
         engine.force_exit(None)
         assert left == expected, k
+
+
+def stepped_by_method(x):
+    def items():
+        yield x + 1
+        yield x + 2
+    it, numbers, pairs = items(), iter([x, x * 2]), zip([x], [x + 3])
+    a, b = pairs.__next__()
+    first = it.__next__() * map(torch.sin, [x, x + 1]).__next__() + numbers.__next__()
+    total = sum(it.__iter__()) + sum([x, x * 3].__iter__())
+    try:
+        pairs.__next__()
+    except StopIteration:
+        total = total + numbers.__next__()
+    return first + a * b, total, list(enumerate([x]).__iter__())
+
+
+def test_the_methods_behind_next_and_iter():
+    compiled = kintsugi.compile(stepped_by_method, fullgraph=True)
+    for size in (3, 3, 4, 5):
+        x = torch.arange(float(size))
+        assert run(compiled, x) == run(stepped_by_method, x)
 
 
 def test_of_a_module():

@@ -58,7 +58,7 @@ state_at(PyCodeObject *code, uint32_t offset)
 }
 
 kin_status
-kin_generator_suspend(PyObject *gen, PyCodeObject *code, uint32_t offset, PyObject **values, int n)
+kin_generator_suspend(PyObject *gen, PyCodeObject *code, uint32_t offset, PyObject **values, int n, PyObject *exc)
 {
     _PyInterpreterFrame *f = kin_generator_frame(gen);
     if (f == NULL || !is_waiting((PyGenObject *)gen) || layout_code(f) != code || n > code->co_nlocalsplus + code->co_stacksize ||
@@ -79,6 +79,7 @@ kin_generator_suspend(PyObject *gen, PyCodeObject *code, uint32_t offset, PyObje
     layout_set_top(f, n);
     layout_set_next(f, offset + sizeof(_Py_CODEUNIT));
     ((PyGenObject *)gen)->gi_frame_state = (int8_t)state_at(code, offset);
+    Py_XSETREF(((PyGenObject *)gen)->gi_exc_state.exc_value, Py_XNewRef(exc));
     for (int i = 0; i < nold; i++) /* last: a finaliser may look at the generator */
         Py_XDECREF(old[i]);
     PyMem_Free(old);
@@ -107,7 +108,7 @@ kin_generator_end(PyObject *gen)
             PyErr_NoMemory();
             return KIN_PYERR;
         }
-        kin_status status = kin_generator_suspend(gen, code, find_beginning(code), none, code->co_nlocalsplus);
+        kin_status status = kin_generator_suspend(gen, code, find_beginning(code), none, code->co_nlocalsplus, NULL);
         PyMem_Free(none);
         KIN_TRY(status);
         ((PyGenObject *)gen)->gi_frame_state = FRAME_CREATED;

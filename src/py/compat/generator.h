@@ -15,8 +15,8 @@ struct _PyInterpreterFrame *kin_generator_frame(PyObject *gen);
 bool kin_generator_has_ended(PyObject *gen);
 
 /* Makes `gen`, which is new or suspended, a generator of `code` suspended at the yield at byte offset `offset`, with
- * `values` (borrowed, NULL allowed) as localsplus and stack. */
-kin_status kin_generator_suspend(PyObject *gen, PyCodeObject *code, uint32_t offset, PyObject **values, int n)
+ * `values` (borrowed, NULL allowed) as localsplus and stack, while it handles `exc` (borrowed; NULL: nothing). */
+kin_status kin_generator_suspend(PyObject *gen, PyCodeObject *code, uint32_t offset, PyObject **values, int n, PyObject *exc)
     KIN_MUST_CHECK;
 /* Makes it one that has ended; none of its code runs. */
 kin_status kin_generator_end(PyObject *gen) KIN_MUST_CHECK;

@@ -1,6 +1,7 @@
 /* What builtin functions and classes do with the items of a generator: one row each. */
 #include "core/diag/breaks.h"
 #include "py/compat/heap.h"
+#include "py/compat/imports.h"
 #include "py/iterators/consume.h"
 #include "py/models/models.h"
 #include "py/objects/objects.h"
@@ -337,9 +338,32 @@ step_once(rec *r, const rec_args *a, const consumer_row *row)
     return true;
 }
 
+/* it.__next__(), thing.__iter__(): what next(it) and iter(thing) call. */
+static bool
+call_slot(rec *r, const rec_args *a)
+{
+    static PyObject *next, *iter;
+    PyObject *callee = O(r, a->callee), *builtin = NULL;
+    if (Py_TYPE(callee) != &PyWrapperDescr_Type || a->npos != 1 || a->nkw != 0)
+        return false;
+    const PyTypeObject *tp = O(r, a->args[0]) != NULL ? Py_TYPE(O(r, a->args[0])) : r->info.at[a->args[0]].type;
+    const void *wrapped = ((PyWrapperDescrObject *)callee)->d_wrapped;
+    if (tp != NULL && wrapped == (const void *)tp->tp_iternext)
+        builtin = kin_import_once(&next, "builtins", "next");
+    else if (tp != NULL && wrapped == (const void *)tp->tp_iter)
+        builtin = kin_import_once(&iter, "builtins", "iter");
+    if (builtin == NULL || !PyCFunction_Check(builtin)) /* the program may have put something else there */
+        return false;
+    const rec_args call = rec_args_to(a, rec_const(r, builtin));
+    rec_do_call(r, &call);
+    return true;
+}
+
 bool
 rec_consume_call(rec *r, const rec_args *a)
 {
+    if (call_slot(r, a))
+        return true;
     if (rec_consume_indexed(r, a) || rec_make_lazy(r, a) || rec_make_tee(r, a) || rec_consume_mapping(r, a) || rec_consume_drained(r, a) || rec_consume_callbacks(r, a) ||
         rec_consume_iterables(r, a) || rec_consume_throw(r, a))
         return true;

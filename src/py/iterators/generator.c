@@ -36,11 +36,13 @@ rec_generator_write(rec *r, rec_gen *gen)
     kin_ref ref = 0;
     args[n++] = gen->vid;
     if (gen->state == GEN_SUSPENDED) {
-        PyObject *where = Py_BuildValue("(OI)", gen->code, (unsigned)f->offset);
+        PyObject *where = Py_BuildValue("(OIi)", gen->code, (unsigned)f->offset, (int)gen->handles);
         ref = rec_ref(r, where);
         Py_XDECREF(where);
         memcpy(args + 1, f->slots, (size_t)(f->nlocals + f->sp) * sizeof *args);
         n += (uint32_t)(f->nlocals + f->sp);
+        if (gen->handles)
+            args[n++] = f->exc;
     }
     rec_virtual *virtual = VIRTUAL(r, gen->vid);
     for (uint32_t i = 1; virtual != NULL && i < n; i++)
@@ -210,7 +212,8 @@ rec_resume_frame(rec *r, rec_gen *gen)
 {
     rec_frame *rf = gen->frame;
     rf->back = r->top;
-    rf->exc = r->top->exc;
+    if (!gen->handles)
+        rf->exc = r->top->exc;
     r->top = rf;
     r->depth++;
     gen->state = GEN_RUNNING;
@@ -317,16 +320,6 @@ enters_block(const rec_frame *f)
     return kin_code_enters_block(f->back->kc, f->back->offset) || kin_import_once(&stack, "contextlib", "_BaseExitStack.enter_context.__code__") == (PyObject *)f->back->code;
 }
 
-/* Would the suspended generator keep an exception that the region has raised? */
-static bool
-keeps_exception(const rec *r, const rec_frame *f)
-{
-    for (int i = 0; i < f->nlocals + f->sp; i++)
-        if (f->slots[i] != 0 && rec_raised_in_region(r, r->info.at[f->slots[i]].raised))
-            return true;
-    return false;
-}
-
 /* Do the handlers around the yield have nothing to do with GeneratorExit, which is raised there when the generator is closed? */
 static bool
 closes_quietly(rec *r, const rec_frame *f)
@@ -348,12 +341,13 @@ rec_op_yield(rec *r)
 {
     rec_frame *f = r->top;
     bool guarded = kin_code_is_guarded(f->kc, f->offset);
-    if (f->gen == NULL || r->region == NULL || (guarded && f->exc != f->back->exc) || keeps_exception(r, f)) {
+    if (f->gen == NULL || r->region == NULL) {
         rec_stop(r, "unsupported yield");
         return;
     }
     guarded = guarded && !closes_quietly(r, f);
     f->gen->guarded = guarded;
+    f->gen->handles = f->exc != f->back->exc;
     f->gen->delegates = f->gen->sends_at == f->offset;
     f->gen->resumed = !enters_block(f->back) ? rec_region_mark(r) : (rec_raise){0};
     r->returned = rec_peek(r, 0);

@@ -154,14 +154,17 @@ kinds_gone_over(rec *r, const rec_virtual *f)
     return of == &PyList_Type ? REC_OVER_LISTS : of == &PyDict_Type ? REC_OVER_DICTS : of == NULL ? REC_OVER_LISTS | REC_OVER_DICTS : 0;
 }
 
-/* Iterators over dicts must not continue after a dict has grown, and iterators over lists not after an item was replaced. */
+/* Iterators over dicts must not continue after a dict has grown, and iterators over lists not after an item was replaced. What was stored to is older than
+ * the recording: it is no container that only the recording has. */
 static void
 touch_iterators(rec *r, const rec_place *p)
 {
     unsigned changed = p->kind == KIN_PLACE_INDEX_OF_LIST || p->kind == KIN_PLACE_END_OF_LIST ? REC_OVER_LISTS : p->kind == KIN_PLACE_ITEM ? REC_OVER_DICTS : 0;
     for (uint32_t i = 0; i < r->iters.len; i++) {
         rec_virtual *f = VIRTUAL(r, r->iters.at[i]);
-        if (f != NULL && f->kind == VIRTUAL_ITER && kinds_gone_over(r, f) & changed)
+        const rec_virtual *of = f != NULL && f->of != 0 ? VIRTUAL(r, f->of) : NULL;
+        bool own = VIRTUAL(r, p->base) == NULL && of != NULL && !of->escaped;
+        if (f != NULL && f->kind == VIRTUAL_ITER && !own && kinds_gone_over(r, f) & changed)
             f->known = false;
     }
 }

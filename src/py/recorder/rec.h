@@ -343,6 +343,7 @@ typedef struct rec_gen {
     bool guarded;          /* suspended inside try or with */
     uint32_t sends_at;     /* where `yield from` has asked another iterator for an item: the yield that gives it; 0: nowhere */
     bool delegates;        /* suspended in that yield */
+    bool handles;          /* ... while it handles an exception of its own */
     kin_vid interrupts;    /* the exception that was on its way when it began to run for the last time; 0: none */
     bool closing;          /* it runs because it is closed, or because its last reference has gone */
     rec_raise resumed;     /* where it was last resumed, if that led there outside of context managers */

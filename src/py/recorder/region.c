@@ -591,7 +591,7 @@ shows_exception(rec *r, kin_step_kind kind, const kin_vid *args, uint32_t n)
     if (kind == KIN_STEP_RAISE || kind == KIN_STEP_CHECK || attribute || traceback)
         return false;
     for (uint32_t i = 0; i < n; i++)
-        if (args[i] != 0 && rec_raised_in_region(r, r->info.at[args[i]].raised))
+        if (args[i] != 0 && r->info.at[args[i]].raised != 0 && r->raises.at[r->info.at[args[i]].raised - 1].in_region) /* this one, or one before */
             return true;
     return false;
 }

@@ -21,7 +21,8 @@ kin_op_generator_state(const kin_op_args *o)
         return kin_generator_end(o->arg[0]) == KIN_OK ? Py_NewRef(Py_None) : NULL;
     PyCodeObject *code = (PyCodeObject *)PyTuple_GET_ITEM(o->ref, 0);
     uint32_t offset = (uint32_t)PyLong_AsUnsignedLong(PyTuple_GET_ITEM(o->ref, 1));
-    if (kin_generator_suspend(o->arg[0], code, offset, o->arg + 1, o->nargs - 1) != KIN_OK)
+    int handles = PyObject_IsTrue(PyTuple_GET_ITEM(o->ref, 2)), n = o->nargs - 1 - handles;
+    if (kin_generator_suspend(o->arg[0], code, offset, o->arg + 1, n, handles ? o->arg[1 + n] : NULL) != KIN_OK)
         return NULL;
     return Py_NewRef(Py_None);
 }

@@ -86,6 +86,13 @@ describe_call(rec *r, raising_step *s)
     s->ref = rec_call_names(r);
 }
 
+/* Is an exception handled of which only the recorder knows, as no frame of a region exists at replay? */
+static bool
+handles_in_region(const rec *r)
+{
+    return r->region != NULL && r->top->exc != 0 && r->top->exc != rec_region_handles(r);
+}
+
 /* What is raised runs no Python code: an instance, or a class that makes its instances in C. */
 static bool
 raises_quietly(rec *r, kin_vid vid)
@@ -101,7 +108,7 @@ static void
 describe_raise(rec *r, raising_step *s)
 {
     int n = r->top->arg;
-    bool handles = r->region != NULL && r->top->exc != 0 && r->top->exc != rec_region_handles(r); /* only the recorder knows of that */
+    bool handles = handles_in_region(r);
     s->kind = KIN_STEP_RAISE;
     if (n == 0 && handles) {
         set_step(s, 1, 1, r->top->exc, 0, 0);
@@ -340,8 +347,9 @@ record_raise(rec *r)
 static void
 raise_class_or_instance(rec *r, kin_vid what)
 {
+    const kin_vid args[3] = {what, 0, r->top->exc};
     r->only_asks = r->region != NULL;
-    rec_step(r, KIN_STEP_RAISE, 0, &what, 1);
+    rec_step(r, KIN_STEP_RAISE, 0, args, handles_in_region(r) ? 3 : 1);
     r->only_asks = false;
     set_pending(r, r->t->steps.len - 1);
 }
