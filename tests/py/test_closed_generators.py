@@ -433,6 +433,43 @@ def sent_while_it_handles(x):
     return y + z + w
 
 
+def words_of_exceptions(x):
+    def items():
+        for i in range(3):
+            try:
+                if i == 1:
+                    raise ValueError("bad", i)
+                yield x + i
+            except ValueError as error:
+                LOG.append(f"{error}|{error!r}|{str(error)}|{error.args}")
+                yield x
+        raise KeyError("end")
+    total = 0
+    try:
+        for y in items():
+            total = total + y
+    except KeyError as error:
+        LOG.extend([str(error), repr(error), error.args])
+    return total
+
+
+def what_a_generator_returns(x):
+    def items():
+        yield x + 1
+        return x + 5
+    it = items()
+    y = next(it)
+    try:
+        next(it)
+    except StopIteration as error:
+        y = y + error.value
+    try:
+        next(it)
+    except StopIteration as error:
+        LOG.append(error.value)
+    return y
+
+
 class Layers(nn.Module):
     def __init__(self):
         super().__init__()
@@ -458,7 +495,7 @@ PROGRAMS = [break_from_loop, break_from_enumerate, break_from_zip, return_from_l
             of_a_call, stopped_by_c, nested, delegating, closed, closed_new_and_done, closed_with_work, closed_inside_with, closed_without_gradients,
             close_is_seen, close_returns, close_raises, sent_and_closed, throw_handled, throw_class, throw_passes, throw_ends, block_passes_on,
             block_swallows, suppressed, translated_inside, yields_while_it_handles, loop_while_it_handles, left_while_it_handles, raises_again,
-            used_while_another_is_handled, sent_while_it_handles]
+            used_while_another_is_handled, sent_while_it_handles, words_of_exceptions, what_a_generator_returns]
 
 
 def run(fn, *args):
@@ -518,6 +555,26 @@ def test_the_methods_behind_next_and_iter():
     for size in (3, 3, 4, 5):
         x = torch.arange(float(size))
         assert run(compiled, x) == run(stepped_by_method, x)
+
+
+def extends_older(x, older):
+    older.extend(y + 1 for y in [x, x * 2])
+    older += (y * 2 for y in older[:2])
+    older.append(len(older))
+    return x + older[0], sum(older[1:3])
+
+
+def looks_at_what_it_extends(x, older):
+    older.extend(len(older) + y for y in [x, x * 2])
+    return x + older[1]
+
+
+@pytest.mark.parametrize("program", [extends_older, looks_at_what_it_extends])
+def test_older_lists_grow_by_generators(program):
+    compiled = kintsugi.compile(program, fullgraph=program is extends_older)
+    for size in (3, 3, 5, 4):
+        x, own, other = torch.arange(float(size)), [1], [1]
+        assert str(compiled(x, own)) == str(program(x, other)) and str(own) == str(other)
 
 
 def test_of_a_module():

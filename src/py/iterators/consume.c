@@ -105,13 +105,21 @@ rec_take(rec *r, rec_consumer *c, kin_vid item)
     return more;
 }
 
+/* next(), send() and throw() of a generator, which raise StopIteration where it gives no item. */
+static bool
+stops_without_item(const rec_consumer *c)
+{
+    return c->row != NULL && c->row->raises && (c->thrown != 0 || c->call.npos == 1 + (c->sent != 0));
+}
+
 static void
 end(rec *r, rec_consumer *c, kin_vid returned, PyObject *value)
 {
     c->ended = true;
     c->wants = false;
     c->returned = returned;
-    if (c->sends && O(r, returned) == NULL)
+    bool kept = c->sends || stops_without_item(c); /* as the instruction's result, or in its exception */
+    if (kept && O(r, returned) == NULL)
         rec_set_obj(r, returned, value);
 }
 
@@ -566,14 +574,15 @@ rec_end_consumer(rec *r)
     return true;
 }
 
-/* next() or send() of a generator that has returned None: StopIteration is raised, and handled at `offset`. */
+/* StopIteration is raised, with what the generator has returned, and handled at `offset`. */
 static bool
 finish_stop(rec *r, const rec_consumer *c, const rec_frame *f, uint32_t offset)
 {
-    bool ended = c->asked != 0 || (c->gen != NULL && O(r, c->returned) == Py_None);
-    if (!c->row->raises || !c->ended || !ended || (c->thrown == 0 && c->call.npos != 1 + (c->sent != 0)) || offset == f->next)
+    bool known = c->asked != 0 || c->gen == NULL || c->returned == 0 || O(r, c->returned) != NULL;
+    if (!stops_without_item(c) || !c->ended || !known || (c->asked == 0 && c->gen == NULL) || offset == f->next)
         return false;
     r->raised_by_c = PyExc_StopIteration;
+    r->raised_with = c->asked != 0 || c->returned == 0 || O(r, c->returned) == Py_None ? 0 : c->returned;
     return true;
 }
 
@@ -599,6 +608,7 @@ rec_finish_consumer(rec *r, rec_frame *f, uint32_t offset)
     ok = ok && (base || c->row == NULL || c->row->written == NULL);
     if (!ok || r->refused || (base && !rec_region_repeatable(r))) {
         r->raised_by_c = NULL;
+        r->raised_with = 0;
         rec_refuse(r);
         if (!base)
             return false;

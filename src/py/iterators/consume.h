@@ -67,6 +67,7 @@ typedef struct rec_consumer {
     kin_vid source;
     rec_args call;    /* the instruction, when it is a call; its operands are in `args` */
     kin_vid args[CONSUMER_ARGS];
+    bool grows_older;        /* extend: a list that others can reach */
     bool from_tensor;        /* sum: what it begins with is one */
     KIN_VEC(rec_operand) operands; /* of the instruction: all that was on the stack, but for atoms */
     int opaque_row;          /* of the call left as a step; asked while its operands are there */

@@ -227,12 +227,12 @@ rec_is_operator(rec *r)
     return r->top->op == KIN_DO_BINARY;
 }
 
-/* list.extend(): the list is one that the recording knows. */
+/* list.extend(): the list is one that the recording knows, or an older one at which nothing in the region looks. */
 static bool
 finish_extend(rec *r, rec_consumer *c)
 {
     const rec_virtual *f = VIRTUAL(r, c->args[0]);
-    if (f == NULL || f->kind != VIRTUAL_LIST || !f->known || f->escaped)
+    if (!c->grows_older && (f == NULL || f->kind != VIRTUAL_LIST || !f->known || f->escaped))
         return false;
     push_value(r, c, rec_is_operator(r) ? c->args[0] : rec_const(r, Py_None));
     return true;
@@ -248,8 +248,21 @@ rec_refuse_call(rec *r, const rec_consumer *c)
 }
 
 static void
+put_behind_older(rec *r, const rec_consumer *c)
+{
+    const kin_vid call[3] = {rec_const(r, rec_list_extend()), c->args[0], rec_build_tuple(r, c->items, c->n, NULL)};
+    uint32_t s = rec_step(r, KIN_STEP_CALL, KIN_STEP_EFFECT, call, 3);
+    r->t->steps.at[s].snap = 0; /* the instruction is over */
+    rec_forget_contents(r);
+}
+
+static void
 put_behind(rec *r, rec_consumer *c)
 {
+    if (c->grows_older) {
+        put_behind_older(r, c);
+        return;
+    }
     kin_vid args[2] = {c->args[0], rec_build_tuple(r, c->items, c->n, NULL)};
     uint32_t s = rec_step(r, KIN_STEP_LIST_EXTEND, KIN_STEP_MUTATES, args, 2);
     r->t->steps.at[s].snap = 0;
@@ -359,6 +372,15 @@ call_slot(rec *r, const rec_args *a)
     return true;
 }
 
+static bool
+is_older_list(rec *r, kin_vid list)
+{
+    if (VIRTUAL(r, list) != NULL || O(r, list) == NULL || !PyList_CheckExact(O(r, list)))
+        return false;
+    rec_need_type(r, list);
+    return true;
+}
+
 bool
 rec_consume_call(rec *r, const rec_args *a)
 {
@@ -385,10 +407,14 @@ rec_consume_call(rec *r, const rec_args *a)
     bool from_tensor = gen != NULL && a->npos == 2 && row->finish == finish_sum && kin_is_plain_tensor(O(r, a->args[1]));
     if (from_tensor)
         rec_need_type(r, a->args[1]);
+    bool older = gen != NULL && row->finish == finish_extend && r->region == NULL && is_older_list(r, a->args[0]);
     rec_consumer *c = gen ? rec_begin_measured(r, gen, a->args[at], length) : NULL;
     if (c == NULL)
         return false;
     c->row = row;
+    c->grows_older = older;
+    if (older)
+        rec_region_changes(r, a->args[0]);
     c->from_tensor = from_tensor;
     c->source = a->args[at];
     c->sent = sends ? a->args[1] : 0;
@@ -403,7 +429,8 @@ bool
 rec_consume_added(rec *r, int imm)
 {
     const kin_vid args[2] = {rec_peek(r, 1), rec_peek(r, 0)};
-    bool asks = imm == KIN_BINARY_INPLACE_ADD && O(r, args[0]) != NULL && O(r, args[1]) != NULL && rec_known_list(r, args[0]) != NULL;
+    bool asks = imm == KIN_BINARY_INPLACE_ADD && O(r, args[0]) != NULL && O(r, args[1]) != NULL &&
+                (rec_known_list(r, args[0]) != NULL || (rec_usable_generator(r, args[1]) != NULL && r->region == NULL && is_older_list(r, args[0])));
     if (!asks || rec_is_plain_value(O(r, args[1])) || kin_is_tensor(O(r, args[1])))
         return false;
     return rec_consume_call(r, &(rec_args){.callee = rec_const(r, rec_list_extend()), .args = args, .npos = 2, .ndrop = 2});

@@ -116,6 +116,22 @@ all_const(rec *r, const rec_args *a)
 
 /* Pure on constants; else asked again at replay when every operand is a builtin value. Tensors in a container are
  * computed with (sum, max): not asked. */
+/* str(exception), repr(exception) */
+static bool
+model_words(rec *r, const rec_args *a)
+{
+    static PyObject *repr;
+    PyObject *callee = O(r, a->callee);
+    bool is_repr = callee == kin_import_once(&repr, "builtins", "repr");
+    if (a->npos != 1 || a->nkw != 0 || (!is_repr && callee != (PyObject *)&PyUnicode_Type) || !rec_words_are_quiet(r, a->args[0], is_repr))
+        return false;
+    r->reads_words = true;
+    kin_vid out = rec_model_step(r, a, 0);
+    r->reads_words = false;
+    r->info.at[out].type = &PyUnicode_Type;
+    return true;
+}
+
 bool
 rec_model_pure(rec *r, const rec_args *a)
 {
@@ -128,7 +144,7 @@ rec_model_pure(rec *r, const rec_args *a)
         return false;
     for (uint32_t i = 0; i < a->npos + a->nkw; i++) {
         if (!rec_is_plain_value(O(r, a->args[i])) || !rec_need_quiet(r, a->args[i], true))
-            return false;
+            return model_words(r, a);
         if (VIRTUAL(r, a->args[i]) == NULL)
             rec_need_type(r, a->args[i]);
     }

@@ -103,7 +103,7 @@ model_next(rec *r, const rec_args *a)
     kin_vid item;
     if (a->npos == 0 || !rec_is_known_iter(r, a->args[0]) || !rec_next_item(r, a->args[0], &item))
         return false;
-    if (item == 0 && a->npos == 1 && r->region != NULL) {
+    if (item == 0 && a->npos == 1) {
         r->raised_by_c = PyExc_StopIteration;
         return rec_model_value(r, a, rec_const(r, Py_None));
     }

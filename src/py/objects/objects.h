@@ -119,4 +119,8 @@ void rec_op_truth(rec *r);
 void rec_finish_truth(rec *r, rec_frame *f, PyObject *answer);
 void rec_op_compare(rec *r);
 
+/* ---- words.c ---- */
+/* Does str() (`repr`: repr()) of the exception run no Python code, now and at replay? The step that asks for it has reads_words set. */
+bool rec_words_are_quiet(rec *r, kin_vid exc, bool repr);
+
 #endif

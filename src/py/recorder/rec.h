@@ -262,6 +262,7 @@ typedef struct rec {
     uint32_t store_effects;  /* effects of the next store, as verified by the check before it (overlay.c) */
     bool only_asks;          /* the step being written reads its operands, runs no code and changes nothing */
     bool may_wait;           /* the store being written may be put off to the end of a region */
+    bool reads_words;        /* ... of an exception, of which it sees the arguments alone */
     bool keep_inside;        /* the operands of the step being written do not escape */
     bool epoch_ended;          /* heap knowledge ended: the next fact or path begins a new epoch */
     bool ambient;            /* the recording itself has changed ambient state */
@@ -294,7 +295,8 @@ typedef struct rec {
     struct rec_gen *gens;    /* generators made by the recording */
     uint64_t region_values;    /* values that regions have saved so far */
     struct rec_region *region; /* region.c: the atomic region that is being recorded; NULL: none */
-    PyObject *raised_by_c;   /* the builtin class of which the C function that has just ended raised an instance without arguments; NULL: none */
+    PyObject *raised_by_c;   /* the builtin class of which the C function that has just ended raised an instance; NULL: none */
+    kin_vid raised_with;     /* its only argument; 0: it has none */
     bool refused;            /* the region has failed; it is cut off at the end of the watcher's callback */
     PyObject *dropped_functions, *report_functions; /* logging.c; NULL: none */
     struct rec_crosscheck *crosscheck; /* crosscheck.h; NULL: off */

@@ -588,7 +588,7 @@ shows_exception(rec *r, kin_step_kind kind, const kin_vid *args, uint32_t n)
     const rec_frame *f = r->top;
     bool attribute = kind == KIN_STEP_GETATTR && f->op == KIN_DO_LOAD_ATTR && kin_utf8(PyTuple_GET_ITEM(f->code->co_names, f->arg))[0] != '_';
     bool traceback = kind == KIN_STEP_GETATTR && f->op == KIN_DO_CALL_EXIT; /* it is shown when somebody does something with it */
-    if (kind == KIN_STEP_RAISE || kind == KIN_STEP_CHECK || attribute || traceback)
+    if (kind == KIN_STEP_RAISE || kind == KIN_STEP_CHECK || attribute || traceback || r->reads_words)
         return false;
     for (uint32_t i = 0; i < n; i++)
         if (args[i] != 0 && r->info.at[args[i]].raised != 0 && r->raises.at[r->info.at[args[i]].raised - 1].in_region) /* this one, or one before */
@@ -616,8 +616,8 @@ rec_region_step(rec *r, kin_step_kind kind, unsigned *flags, const kin_vid *args
     else if (*flags & KIN_STEP_TORCH)
         ok = ok && kind != KIN_STEP_SET_SUBSCR && torch_may_repeat(r, kind, args, n);
     else if (!(*flags & KIN_STEP_PURE))
-        ok = ok && (is_question(r, kind, args, n) || r->only_asks || (kind == KIN_STEP_CALL && O(r, args[0]) != NULL && rec_is_cache(O(r, args[0]))));
-    bool looks = !(*flags & (KIN_STEP_PURE | KIN_STEP_MUTATES)) && kind != KIN_STEP_CHECK && kind != KIN_STEP_RAISE && !g->asked_added;
+        ok = ok && (is_question(r, kind, args, n) || r->only_asks || r->reads_words || (kind == KIN_STEP_CALL && O(r, args[0]) != NULL && rec_is_cache(O(r, args[0]))));
+    bool looks = !(*flags & (KIN_STEP_PURE | KIN_STEP_MUTATES)) && !r->reads_words && kind != KIN_STEP_CHECK && kind != KIN_STEP_RAISE && !g->asked_added;
     if (looks && g->stores && !(*flags & KIN_STEP_TORCH) && !only_atoms(r, args, n))
         ok = false;
     if (!ok || touches_unwritten(r, kind, args, n) || (looks && (g->added.len > 0 || g->changing != 0) && reaches_unwritten(r, args, n, 0)))

@@ -77,7 +77,7 @@ seen_of_region(rec *r, kin_step_kind kind, unsigned flags, const kin_vid *args, 
 {
     const rec_frame *f = r->top;
     bool looks = kind == KIN_STEP_GETATTR && f != NULL && n > 0 && f->op != KIN_DO_CALL_EXIT;
-    if (r->region != NULL || r->raises.len == 0 || !(looks || flags & KIN_STEP_OPAQUE))
+    if (r->region != NULL || r->raises.len == 0 || r->reads_words || !(looks || flags & KIN_STEP_OPAQUE))
         return 0;
     uint32_t raised = looks ? r->info.at[args[0]].raised : 0;
     if (raised != 0 && f->op == KIN_DO_LOAD_ATTR && PyExceptionInstance_Check(O(r, args[0])) && kin_utf8(PyTuple_GET_ITEM(f->code->co_names, f->arg))[0] != '_')

@@ -293,7 +293,11 @@ op_format(rec *r)
                  rec_need_quiet(r, args[0], true);
     if (quiet)
         rec_need_type(r, args[0]);
+    bool words = !quiet && n == 1 && rec_words_are_quiet(r, args[0], (r->top->arg & 3) > 1); /* {e}, {e!s}, {e!r} */
+    quiet = quiet || words;
+    r->reads_words = words;
     kin_vid out = rec_step_out(r, KIN_STEP_FORMAT, quiet ? 0 : KIN_STEP_OPAQUE, args, (uint32_t)n);
+    r->reads_words = false;
     uint32_t s = r->t->vals.at[out].step;
     r->t->steps.at[s].imm = (uint8_t)(r->top->arg | r->top->extra << 2);
     r->info.at[out].type = &PyUnicode_Type;

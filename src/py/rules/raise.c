@@ -358,15 +358,16 @@ void
 rec_raise_known(rec *r)
 {
     rec_frame *f = r->top;
-    kin_vid cls = rec_const(r, r->raised_by_c);
+    const kin_vid made[2] = {rec_const(r, r->raised_by_c), r->raised_with};
     r->raised_by_c = NULL;
+    r->raised_with = 0;
     rec_snapshot(r);
     restore_operands(f);
     if (!kin_leave_can_pass(f->in)) {
         rec_stop_row(r, KIN_ROW_EXCEPTION_ESCAPED, "an exception was raised and handled here");
         return;
     }
-    raise_class_or_instance(r, cls);
+    raise_class_or_instance(r, made[1] != 0 ? rec_step_out(r, KIN_STEP_CALL, KIN_STEP_PURE, made, 2) : made[0]);
 }
 
 void
