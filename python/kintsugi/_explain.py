@@ -47,7 +47,7 @@ class ExplainOutput:
     """The answer of explain(). `graphs` are torch.fx.GraphModules, made when they are asked for.
 
     graph_count, graph_break_count, op_count, break_reasons, ops_per_graph, out_guards, compile_times,
-    deferred_effects, exact_sizes, frames, graph_texts, kernels and passes (of the function as compiled before: graphs are compiled when replayed).
+    deferred_effects, handed_out, exact_sizes, frames, graph_texts, kernels and passes (of the function as compiled before: graphs are compiled when replayed).
     """
 
     def __init__(self, dumps, frames, kernels=(), no_kernels="", passes=(), calls=""):
@@ -67,6 +67,7 @@ class ExplainOutput:
         self.break_reasons = [_reason(entry) for entry in breaks]
         self.out_guards = [_guard(fact) for dump in dumps for fact in dump["facts"]]
         self.deferred_effects = [effect for dump in dumps for effect in dump["effects"]]
+        self.handed_out = [row for dump in dumps for row in dump["handed_out"]]
         self.is_compiling = [row for dump in dumps for row in dump["asked"]]
         self.exact_sizes = [row for dump in dumps for row in dump["exact_sizes"]]
         self.compile_times = _times(frames[0]["name"] if frames else "?", dumps)
@@ -113,6 +114,7 @@ class ExplainOutput:
         if self.deferred_effects:
             lines.append("Deferred Effects (replayed without ending a graph):")
             lines += [f"  {e['text']}  {_messages.effect_place(e)}" for e in self.deferred_effects]
+        lines += _handed_out_lines(self.handed_out)
         lines += _asked_lines(self.is_compiling)
         lines += _exact_lines(self.exact_sizes)
         lines.append("Ops per Graph:" if self.ops_per_graph else "Ops per Graph: none")
@@ -180,6 +182,13 @@ _TOLD = {("program", True): "the program itself asks",
          ("library", True): "the branch for compilers usually has no graph breaks; its speed is compared with eager calls",
          ("library", False): "the branch for compilers was measured to be slower than eager calls",
          ("optimizer", False): "told True, an optimizer computes its step in another way than in eager"}
+
+
+def _handed_out_lines(rows):
+    if not rows:
+        return []
+    return ["Generators, map and filter objects that the call hands out (what they compute runs eagerly, when somebody asks them for items):",
+            *(f"  {row['function']}  # {row['filename']}:{row['line']}" for row in rows)]
 
 
 def _asked_lines(rows):

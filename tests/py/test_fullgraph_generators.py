@@ -59,3 +59,36 @@ def test_leaves_with_their_paths(leaves):
     compiled, x = kintsugi.compile(leaves, fullgraph=True), torch.randn(3)
     for _ in range(3):
         assert str(compiled(x)) == str(leaves(x))
+
+
+def lazily(x):
+    return (y.sin() for y in [x, x + 1])
+
+
+def mapped(x):
+    return {"items": map(lambda y: y.sin(), [x, x + 1])}
+
+
+def half_used(x):
+    it = steps(x)
+    return next(it), it
+
+
+@pytest.mark.parametrize("fn, code", [(lazily, "lazily.<locals>.<genexpr>"), (mapped, "mapped.<locals>.<lambda>"), (half_used, "steps")])
+def test_what_a_call_hands_out_is_listed(fn, code):
+    """It computes eagerly behind the end of the call: no graph break, but not silent either."""
+    out = kintsugi.explain(fn)(torch.ones(3))
+    assert out.graph_break_count == 0 and [row["function"] for row in out.handed_out] == [code]
+    assert f"  {code}  # {__file__}:" in str(out)
+    compiled = kintsugi.compile(fn, fullgraph=True)
+    for _ in range(2):
+        compiled(torch.ones(3))
+    assert kintsugi.stats(compiled)["handed_out"] == 1
+
+
+def test_nothing_is_handed_out_by_what_the_call_uses_up():
+    def fn(x):
+        return sum(steps(x)), list(map(torch.sin, [x])), [y * 2 for y in lazily(x)]
+    out = kintsugi.explain(fn)(torch.ones(3))
+    assert (out.graph_count, out.graph_break_count, out.handed_out) == (1, 0, [])
+    assert "hands out" not in str(out)

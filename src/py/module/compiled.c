@@ -7,6 +7,7 @@
 #include "py/aten/modes.h"
 #include "py/compat/imports.h"
 #include "py/module/dispatch.h"
+#include "py/report/dump.h"
 
 /* -- life -------------------------------------------------------------------------------------------------- */
 
@@ -345,7 +346,7 @@ eager_dict(const kin_compiled *self)
 PyObject *
 kin_compiled_stats(kin_compiled *self)
 {
-    unsigned long long breaks = 0, effects = 0, exits = 0;
+    unsigned long long breaks = 0, effects = 0, exits = 0, handed_out = 0;
     PyObject *entries = PyList_New(0), *all = kin_cache_list(&self->cache);
     for (Py_ssize_t i = 0; entries != NULL && all != NULL && i < PyList_GET_SIZE(all); i++) {
         kin_entry_object *entry = (kin_entry_object *)PyList_GET_ITEM(all, i);
@@ -355,6 +356,7 @@ kin_compiled_stats(kin_compiled *self)
         Py_XDECREF(stats);
         breaks += entry->v == NULL ? 0 : entry->v->trace.nbreaks;
         effects += entry->v == NULL ? 0 : entry->v->trace.neffects;
+        handed_out += entry->v == NULL ? 0 : kin_dump_handed_out(entry->v);
         exits += entry->v == NULL ? 0 : entry->v->exits;
     }
     /* These run eagerly as a whole, and that is no graph without a break. */
@@ -369,7 +371,7 @@ kin_compiled_stats(kin_compiled *self)
     static const char *const ran[] = {[KIN_RAN_NOTHING] = "", [KIN_RAN_EAGERLY] = "eager", [KIN_RAN_RECORDED] = "recorded",
                                       [KIN_RAN_STEPS] = "step by step", [KIN_RAN_COMPILED] = "compiled"};
     const kin_counters *n = &self->count;
-    return Py_BuildValue("{s:O,s:K,s:K,s:K,s:K,s:s,s:{s:K,s:K,s:s},s:K,s:K,s:K,s:N,s:K,s:K,s:N}", "name", self->name,
+    return Py_BuildValue("{s:O,s:K,s:K,s:K,s:K,s:s,s:{s:K,s:K,s:s},s:K,s:K,s:K,s:N,s:K,s:K,s:K,s:N}", "name", self->name,
                          "calls", (unsigned long long)n->calls, "recordings", (unsigned long long)n->recordings,
                          "replays", (unsigned long long)n->replays,
                          "compiled_calls", (unsigned long long)n->compiled, "last_call", ran[n->last],
@@ -377,7 +379,7 @@ kin_compiled_stats(kin_compiled *self)
                          "eager", (unsigned long long)n->optimizers.left, "reason", n->optimizers.why == NULL ? "" : n->optimizers.why,
                          "guard_misses", (unsigned long long)n->guard_misses,
                          "bail_outs", exits, "branches", (unsigned long long)n->extended,
-                         "eager_calls", eager, "breaks", breaks, "deferred_effects", effects, "variants", entries);
+                         "eager_calls", eager, "breaks", breaks, "deferred_effects", effects, "handed_out", handed_out, "variants", entries);
 }
 
 static PyObject *

@@ -337,6 +337,59 @@ list_asked(dumper *d)
     return list;
 }
 
+/* The code of a function that the trace has, or makes itself. */
+static PyCodeObject *
+code_of_function(const kin_entry *v, kin_vid vid)
+{
+    const kin_val *val = &v->trace.vals.at[vid];
+    PyObject *obj = val->kind == KIN_VAL_CONST ? kin_refs_get(&v->refs, val->key) : NULL;
+    if (obj != NULL && PyFunction_Check(obj))
+        return (PyCodeObject *)((PyFunctionObject *)obj)->func_code;
+    const kin_step *s = val->kind == KIN_VAL_STEP ? &v->trace.steps.at[val->step] : NULL;
+    if (s == NULL || s->kind != KIN_STEP_BUILD_FUNCTION)
+        return NULL;
+    val = &v->trace.vals.at[v->trace.vids.at[s->args + KIN_FUNCTION_CODE]];
+    obj = val->kind == KIN_VAL_CONST ? kin_refs_get(&v->refs, val->key) : NULL;
+    return obj != NULL && PyCode_Check(obj) ? (PyCodeObject *)obj : NULL;
+}
+
+/* The code of the generator, or of the function behind the map or filter object, that a replay makes in this step because somebody else gets it.
+ * NULL: it makes none. */
+static PyCodeObject *
+code_handed_out(const kin_entry *v, uint32_t step)
+{
+    const kin_step *s = &v->trace.steps.at[step];
+    bool made = !(s->flags & (KIN_STEP_SUNK | KIN_STEP_BREAK)) && s->out != 0 && s->nargs > 0;
+    const kin_vid *args = v->trace.vids.at + s->args;
+    if (made && s->kind == KIN_STEP_BUILD_GENERATOR)
+        return code_of_function(v, args[0]);
+    const kin_val *callee = &v->trace.vals.at[made ? args[0] : 0];
+    PyObject *cls = made && s->kind == KIN_STEP_CALL && s->nargs > 1 && callee->kind == KIN_VAL_CONST ? kin_refs_get(&v->refs, callee->key) : NULL;
+    return cls == (PyObject *)&PyMap_Type || cls == (PyObject *)&PyFilter_Type ? code_of_function(v, args[1]) : NULL;
+}
+
+uint32_t
+kin_dump_handed_out(const kin_entry *v)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 1; i < v->trace.steps.len; i++)
+        n += code_handed_out(v, i) != NULL;
+    return n;
+}
+
+/* Generators, map and filter objects whose items somebody asks for outside of the recorded call. */
+static PyObject *
+list_handed_out(dumper *d)
+{
+    PyObject *list = PyList_New(0);
+    for (uint32_t i = 1; list != NULL && i < d->t->steps.len; i++) {
+        const PyCodeObject *code = code_handed_out(d->v, i);
+        if (code != NULL && append(list, Py_BuildValue("{sOsOsi}", "function", code->co_qualname, "filename", code->co_filename, "line", code->co_firstlineno)) < 0)
+            Py_CLEAR(list);
+    }
+    return list;
+}
+
 /* Sizes marked as dynamic that are tested exactly. */
 static PyObject *
 list_exact_sizes(dumper *d)
@@ -393,6 +446,7 @@ kin_dump_entry(kin_entry *v)
         || dump_set(dict, "effects", list_steps_where(&d, is_effect, describe_effect)) < 0
         || dump_set(dict, "asked", list_asked(&d)) < 0
         || dump_set(dict, "exact_sizes", list_exact_sizes(&d)) < 0
+        || dump_set(dict, "handed_out", list_handed_out(&d)) < 0
         || dump_set(dict, "steps", list_steps_where(&d, is_any, describe_step)) < 0
         || dump_set(dict, "constants", list_constants(&d)) < 0)
         Py_CLEAR(dict);

@@ -9,6 +9,7 @@
  *            args and kwargs are nested tuples, lists, slices; a value is {"vid": n}, a real dict {"dict": [(k, v)]}.
  *   breaks:  {id, why, row, stock, category, type, explanation, hints, fix, step, filename, line, function, user_stack}
  *   effects: {text, kind, filename, line, function}
+ *   handed_out: {function, filename, line}: code that runs eagerly, when somebody asks a generator, map or filter object that the call gives away
  *   steps:   {kind, text, flags, line, out, alt}
  */
 #ifndef KIN_PY_REPORT_DUMP_H
@@ -21,6 +22,8 @@
 
 /* New dict, or NULL with an exception. Runs Python code (repr, linecache). */
 PyObject *kin_dump_entry(kin_entry *v);
+/* How many generators, map and filter objects a replay gives away, whose code runs eagerly when somebody asks them. */
+uint32_t kin_dump_handed_out(const kin_entry *v);
 /* The subgraphs of an entry (py/replay/subgraphs.h) as graphs: new list of dicts; `n` of them. */
 PyObject *kin_dump_subgraphs(kin_entry *v, const uint32_t *subgraph_of, const uint32_t *needed, uint32_t n);
 
