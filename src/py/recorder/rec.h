@@ -520,6 +520,7 @@ void rec_region_puts_back(rec *r, bool on);           /* where it is left, gradi
 bool rec_region_switches(rec *r, kin_step_kind kind, const kin_vid *args); /* a step that switches gradients, which is put back */
 rec_raise rec_region_mark(const rec *r);              /* the state before it */
 void rec_region_changes(rec *r, kin_vid vid);         /* its instruction will have changed that: nothing in it may look at it */
+bool rec_region_is_changing(rec *r, kin_vid vid);     /* is it that? */
 bool rec_put_off_append(rec *r, const rec_args *a);         /* list.append of an older list, to the end of the region; false: there is none, or it may not wait */
 void rec_name_store(rec *r, uint32_t step, PyObject *name); /* of a store whose step was written, or put off */
 void rec_region_truncate(rec *r, uint32_t len);       /* steps from there on are dropped */

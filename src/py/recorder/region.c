@@ -253,6 +253,14 @@ rec_settle(rec *r)
 
 /* -- what a region may do ---------------------------------------------------------------------------------------- */
 
+/* Also under another name. */
+bool
+rec_region_is_changing(rec *r, kin_vid vid)
+{
+    kin_vid changing = r->region != NULL ? r->region->changing : 0;
+    return changing != 0 && vid != 0 && (vid == changing || (O(r, vid) != NULL && O(r, vid) == O(r, changing)));
+}
+
 /* Step `kind` with these operands would read changes that are only written at the end of the region. A new generator only keeps a set, and membership
  * tests have taken additions into account (rec_region_added). */
 static bool
@@ -260,7 +268,7 @@ touches_unwritten(rec *r, kin_step_kind kind, const kin_vid *args, uint32_t n)
 {
     bool added = kind != KIN_STEP_BUILD_GENERATOR && kind != KIN_STEP_CHECK && !r->region->asked_added;
     for (uint32_t i = 0; i < n; i++) {
-        if (args[i] != 0 && args[i] == r->region->changing)
+        if (rec_region_is_changing(r, args[i]))
             return true;
         for (uint32_t k = 0; k < r->region->moved.len; k++)
             if (args[i] == r->region->moved.at[k])
@@ -284,7 +292,7 @@ reaches_unwritten(rec *r, const kin_vid *args, uint32_t n, int depth)
 {
     for (uint32_t i = 0; i < n; i++) {
         const rec_virtual *f = args[i] ? VIRTUAL(r, args[i]) : NULL;
-        if (args[i] != 0 && args[i] == r->region->changing)
+        if (rec_region_is_changing(r, args[i]))
             return true;
         for (uint32_t k = 0; k < r->region->added.len; k++)
             if (args[i] == r->region->added.at[k].target)

@@ -130,6 +130,8 @@ kin_vid
 rec_src(rec *r, kin_vid parent, kin_access access, uint32_t key, PyObject *obj)
 {
     uint32_t epoch = rec_epoch(r);
+    if (rec_region_is_changing(r, parent))
+        rec_refuse(r);
     if (r->refused)
         return rec_value(r, (kin_val){.kind = KIN_VAL_NONE}, obj);
     kin_vid written = rec_written(r, parent, access, key, obj);
@@ -162,6 +164,8 @@ void
 rec_fact(rec *r, kin_fact_kind kind, kin_vid vid, PyObject *ref, uint32_t num)
 {
     (void)rec_epoch(r);
+    if (kind != KIN_FACT_TYPE && rec_region_is_changing(r, vid))
+        rec_refuse(r);
     if (r->refused)
         return;
     rec_fact_after_writes(r, kind, vid, ref);

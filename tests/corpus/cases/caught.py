@@ -81,7 +81,7 @@ def generator_handles_an_exception(x):
     return list(values()), [v + 1 for v in values()], sum(values()), list(LOG)
 
 
-@case(args=lambda i, s: (T(i, 4, 3), i % 3), replays=3)
+@case(args=lambda i, s: (T(i, 4, 3), i % 3), replays=2)
 def generator_raises_by_itself(x, n):
     def values():
         for k in range(3):
