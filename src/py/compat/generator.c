@@ -33,6 +33,12 @@ kin_generator_has_ended(PyObject *gen)
     return PyGen_CheckExact(gen) && ((PyGenObject *)gen)->gi_frame_state >= FRAME_COMPLETED;
 }
 
+bool
+kin_generator_is_new(PyObject *gen)
+{
+    return PyGen_CheckExact(gen) && ((PyGenObject *)gen)->gi_frame_state == FRAME_CREATED;
+}
+
 /* Is it new, or suspended at a yield? */
 static bool
 is_waiting(const PyGenObject *gen)

@@ -14,6 +14,9 @@ struct _PyInterpreterFrame *kin_generator_frame(PyObject *gen);
 /* Has it run to its end? Then what its frame held is gone, and nothing of the frame may be read. */
 bool kin_generator_has_ended(PyObject *gen);
 
+/* Has none of its code run yet? */
+bool kin_generator_is_new(PyObject *gen);
+
 /* Makes `gen`, which is new or suspended, a generator of `code` suspended at the yield at byte offset `offset`, with
  * `values` (borrowed, NULL allowed) as localsplus and stack, while it handles `exc` (borrowed; NULL: nothing). */
 kin_status kin_generator_suspend(PyObject *gen, PyCodeObject *code, uint32_t offset, PyObject **values, int n, PyObject *exc)

@@ -2,11 +2,12 @@
  * snapshot's values, and recording continues from there.
  *
  * The side trace starts in a new epoch, so it assumes nothing about the heap. What was known about virtual objects is not
- * carried over: here they are ordinary objects, read by path.
+ * carried over: here they are ordinary objects, read by path; except for generators (iterators/adopt.c).
  */
 #include "core/diag/breaks.h"
 #include "py/compat/frame.h"
 #include "py/driver/driver_priv.h"
+#include "py/iterators/iterators.h"
 
 typedef struct {
     rec *r;
@@ -88,7 +89,7 @@ adopt_frame(side_run *b, uint32_t depth, uint32_t snap)
 }
 
 static bool
-begin_side_trace(side_run *b)
+begin_side_trace(side_run *b, uint32_t step)
 {
     rec *r = b->r;
     uint32_t snap = kin_exit_snap(b->exit);
@@ -111,6 +112,7 @@ begin_side_trace(side_run *b)
         if (!adopt_frame(b, depth, s))
             return false;
     }
+    rec_adopt_generators(r, step);
     r->epoch_ended = true;
     return true;
 }
@@ -172,7 +174,7 @@ kin_record_exit(const kin_record_options *options, kin_entry *v, uint32_t step, 
     kin_trace_mark before_it = kin_trace_end(&v->trace);
     rec *r = kin_record_can_join(&v->trace.steps.at[step]) && !kin_record_active() ? rec_new(options, v, result) : NULL;
     side_run b = {.r = r, .exit = exit};
-    if (r == NULL || !begin_side_trace(&b)) {
+    if (r == NULL || !begin_side_trace(&b, step)) {
         snprintf(result->reason, sizeof result->reason, "no side trace can be recorded here");
         if (r != NULL)
             rec_free(r);

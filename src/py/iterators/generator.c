@@ -91,6 +91,26 @@ keyword_only_names(PyCodeObject *code)
                                    : NULL;
 }
 
+/* The value is a generator of the recording from now on, which has not begun: of its function and the parameters, args[0] and args[1..n). */
+rec_gen *
+rec_new_generator(rec *r, kin_vid vid, PyCodeObject *code, const kin_vid *args, uint32_t n)
+{
+    rec_gen *gen = calloc(1, sizeof *gen);
+    kin_vid *locals = malloc(n * sizeof *locals);
+    if (gen == NULL || locals == NULL) {
+        free(gen);
+        free(locals);
+        r->status = KIN_NOMEM;
+        return NULL;
+    }
+    memcpy(locals, args + 1, (n - 1) * sizeof *locals);
+    rec_make_virtual(r, vid, VIRTUAL_GENERATOR, args, n, true);
+    r->info.at[vid].type = &PyGen_Type;
+    *gen = (rec_gen){.next = r->gens, .vid = vid, .func = args[0], .code = code, .locals = locals};
+    r->gens = gen;
+    return gen;
+}
+
 static kin_vid
 new_generator(rec *r, const rec_args *a)
 {
@@ -105,21 +125,12 @@ new_generator(rec *r, const rec_args *a)
     kin_vid all[256];
     all[0] = bound.callee;
     memcpy(all + 1, r->call.locals, n * sizeof *all);
-    rec_gen *gen = calloc(1, sizeof *gen);
-    if (gen == NULL || (gen->locals = malloc((n + 1) * sizeof *gen->locals)) == NULL) {
-        free(gen);
-        return 0;
-    }
-    memcpy(gen->locals, r->call.locals, n * sizeof *gen->locals);
     kin_vid out = rec_step_out(r, KIN_STEP_BUILD_GENERATOR, KIN_STEP_PURE, all, n + 1);
     PyObject *names = keyword_only_names(code);
     kin_ref ref = rec_ref(r, names);
     Py_XDECREF(names);
     r->t->steps.at[r->t->vals.at[out].step].ref = ref;
-    rec_make_virtual(r, out, VIRTUAL_GENERATOR, all, n + 1, true);
-    r->info.at[out].type = &PyGen_Type;
-    *gen = (rec_gen){.next = r->gens, .vid = out, .func = bound.callee, .code = code, .locals = gen->locals};
-    r->gens = gen;
+    rec_new_generator(r, out, code, all, n + 1);
     return out;
 }
 
@@ -237,6 +248,27 @@ resume(rec *r, rec_gen *gen, struct _PyInterpreterFrame *f, kin_vid sent)
     gen->state = GEN_RUNNING;
     gen->dirty = true;
     return true;
+}
+
+/* It is suspended at the yield at `offset`, with these values in its locals and on its stack. */
+void
+rec_suspend_generator(rec *r, rec_gen *gen, struct _PyInterpreterFrame *f, uint32_t offset, const kin_vid *values, int n)
+{
+    rec_frame *rf = start_frame(r, gen, f);
+    if (rf == NULL) {
+        r->status = KIN_NOMEM;
+        return;
+    }
+    memcpy(rf->slots, values, (size_t)n * sizeof *values);
+    rf->sp = rf->sp0 = n - rf->nlocals;
+    rf->in = kin_code_at(rf->kc, offset);
+    rf->offset = offset;
+    rf->next = rf->in->next;
+    rf->exit_offset = rf->in->resume;
+    rec_set_action(rf, kin_instr_main(rf->in));
+    rf->started = true;
+    gen->delegates = rf->sp > 0; /* perhaps: what it waits for may be that of a loop */
+    rec_generator_detach(r, rf, true);
 }
 
 /* A hidden generator that has not begun is known by its function only: nothing else runs before it. */

@@ -4,6 +4,9 @@
 
 #include "py/recorder/rec.h"
 
+/* ---- adopt.c ---- */
+void rec_adopt_generators(rec *r, uint32_t step); /* at the beginning of a side trace, to which this step leads: those that were made before */
+
 /* ---- callbacks.c ---- */
 void rec_await_callback(rec *r, kin_vid func);        /* the next frame is that of the function, with what rec_bind found */
 bool rec_call_or_refuse(rec *r, rec_args *call);      /* the same, binding the arguments; where they do not fit, the region is refused: false */
@@ -39,6 +42,8 @@ bool rec_consume_call(rec *r, const rec_args *a);
 bool rec_consume_added(rec *r, int imm); /* list += thing, where code of the program gives the items */
 
 /* ---- generator.c ---- */
+void rec_suspend_generator(rec *r, rec_gen *gen, struct _PyInterpreterFrame *f, uint32_t offset, const kin_vid *values, int n);
+rec_gen *rec_new_generator(rec *r, kin_vid vid, PyCodeObject *code, const kin_vid *args, uint32_t n);
 bool rec_generator_call(rec *r, const rec_args *a);
 bool rec_enter_from_c(rec *r, struct _PyInterpreterFrame *f, bool *skip); /* a frame starts: one that a consumer waits for? */
 void rec_op_yield(rec *r);

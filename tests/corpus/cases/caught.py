@@ -130,7 +130,7 @@ def exceptions_leave_generators(x, n):
     return found, total
 
 
-@case(args=lambda i, s: (T(i, 4, 3), 1 if i in (2, 4) else 5), raises=(2, 4), replays=3)
+@case(args=lambda i, s: (T(i, 4, 3), 1 if i in (2, 4) else 5), raises=(2, 4), replays=2)
 def exception_of_a_generator_ends_the_call(x, n):
     y = x * 2
     return list(failing(y, n))

@@ -1,0 +1,113 @@
+"""Generators that were made before an exit: the side trace goes on with them."""
+
+import pytest
+import torch
+
+import kintsugi
+from kintsugi._engine import engine
+
+
+class Plain(Exception):
+    pass
+
+
+def condition_on_size(x, n):
+    items = (y for y in [x, x + 1, x + 2] if y.shape[0] > 3)
+    z = x + 1
+    if x.shape[0] > 5:
+        z = z * 2
+    for y in items:
+        z = z + y
+    return z
+
+
+def new_at_the_exit(x, n):
+    items = (y * 2 for y in (x, x + 1))
+    z = x - 1 if n > 1 else x + 1
+    return z + sum(items)
+
+
+def half_used_at_the_exit(x, n):
+    def values(a, b):
+        scale = 2
+        yield a * scale
+        scale = scale + n
+        yield b * scale
+        for y in [a, b]:
+            yield y + scale
+    items = values(x, x + 1)
+    z = next(items)
+    if n > 1:
+        z = z * 2
+    z = z + next(items)
+    if n > 2:
+        z = z - 1
+    return z, list(items)
+
+
+def inside_a_call(x, n):
+    def values():
+        for k in range(3):
+            try:
+                if k == n:
+                    raise Plain(k)
+                yield x * k
+            except Plain:
+                yield x + 1
+    return list(values()), sum(values())
+
+
+def two_at_once(x, n):
+    one, two = (y + 1 for y in [x, x * 2, x * 3]), (y - 1 for y in [x, x + 2, x + 4])
+    total = 0
+    for y in one:
+        if n == 2:
+            y = y * 2
+        total = total + y * next(two)
+        if n == 1:
+            break
+    return total, list(one), list(two)
+
+
+def also_held_by_others(x, n):
+    items = (y + 1 for y in [x, x * 2])
+    box = [items]
+    z = next(items)
+    if n > 1:
+        z = z * 2
+    return z + sum(box[0]), list(items)
+
+
+PROGRAMS = [condition_on_size, new_at_the_exit, half_used_at_the_exit, inside_a_call, two_at_once, also_held_by_others]
+CALLS = [(6, 0), (6, 1), (4, 2), (6, 3), (8, 1), (2, 2), (6, 0), (3, 3), (6, 2), (4, 0), (8, 3), (6, 1)]
+
+
+@pytest.fixture(autouse=True)
+def no_failure_of_our_own():
+    engine.events()
+    yield
+    engine.force_exit(None)
+    assert [event for event in engine.events() if event["event"] == "bug"] == []
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_results(program):
+    compiled = kintsugi.compile(program, fullgraph=program is not also_held_by_others)
+    for size, n in CALLS * 2:
+        x = torch.arange(float(size))
+        assert str(compiled(x, n)) == str(program(x, n)), (size, n)
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_every_exit(program):
+    compiled = kintsugi.compile(program)
+    for size, n in CALLS:
+        compiled(torch.arange(float(size)), n)
+    for size, n in CALLS[:6]:
+        x = torch.arange(float(size))
+        expected = str(program(x, n))
+        for k in range(30):
+            engine.force_exit(k)
+            left = str(compiled(x, n))
+            engine.force_exit(None)
+            assert left == expected, (size, n, k)
