@@ -124,6 +124,20 @@ def test_a_size_that_changes(explain):
     assert recompile["notes"][1].startswith("size of dim 0 of x was 3, now 5") and "mark_dynamic(x, 0)" in recompile["hints"][0]
 
 
+def test_a_size_that_changes_beside_a_value(explain):
+    text = "import torch\n\n\n@torch.compile\ndef f(k, x):\n    return k * x.sin().mean(0) * x.shape[0]\n\n\nfor n in (3, 5):\n    f(n, torch.ones(n))\n"
+    _, (found,), _ = explain(text, "--no-measure")
+    recompile, = (cause for cause in found["causes"] if cause["kind"] == "recompile")
+    assert recompile["notes"][1:] == ["k == 3, now 5; sizes that differed, too, are dynamic from now on"], recompile
+
+
+@pytest.mark.parametrize("now", [0, 1])
+def test_a_size_that_becomes_special(explain, now):
+    _, (found,), _ = explain(f"import torch\n\n\n@torch.compile\ndef f(x):\n    return x.sin() * x.shape[0]\n\n\nfor n in (3, {now}):\n    f(torch.ones(n))\n", "--no-measure")
+    recompile, = (cause for cause in found["causes"] if cause["kind"] == "recompile")
+    assert recompile["notes"][1:] == [f"size of dim 0 of x was 3, now {now}"] and recompile["changes"][-1][2] == str(now), recompile
+
+
 def test_a_script_that_fails_is_explained_all_the_same(explain):
     status, _, out = explain(programs.ORIGIN + "    raise KeyError('late')\n", "--no-measure")
     assert status == 1 and "Data-dependent branching" in out.out and "KeyError: 'late'" in out.err

@@ -7,9 +7,10 @@ from .. import _messages
 from .causes import Cause
 
 _NAME = re.compile(r"\b[LG]\['(\w+)'\]")  # a variable of the function, or a global
-_NOW = re.compile(r"^(?P<was>.*?)(?: \(now (?P<now>.*)\))?$")
-_TENSOR = re.compile(r"^tensor '(?P<name>.*?)' (?P<what>.*?)(?: at index (?P<dim>\d+))?\. expected (?P<was>.*?), actual (?P<now>.*?)"
-                     r"(?P<open> \(size changed .*; now dynamic\))?$")
+_SIZES = r"(?P<sizes> \(size changed .*\))?$"  # the engine adds it, whatever it was that did not hold
+_NOW = re.compile(r"^(?P<was>.*?)(?: \(now (?P<now>.*?)\))?" + _SIZES)
+_TENSOR = re.compile(r"^tensor '(?P<name>.*?)' (?P<what>.*?)(?: at index (?P<dim>\d+))?\. expected (?P<was>.*?), actual (?P<now>.*?)" + _SIZES)
+_OPEN = "; now dynamic"
 
 _GRAD = re.compile(r"^tensor '(?P<name>.*?)' requires_grad mismatch\. expected requires_grad=(?P<was>\d)")
 _MODE = re.compile(r"^(?P<name>\w+\(\)) == (?P<was>\w+)$")
@@ -163,10 +164,11 @@ def _read(failure, dumps):
         if present is not None:
             return present[0], "{0} was {1}, now {2}".format(*present), _find_fact(match["was"], present[0], dumps), None
         name, now = _name(match["was"]), match["now"]
-        return name, match["was"] + (f", now {now}" if now else ""), _find_fact(match["was"], name, dumps), None
+        sizes = "; sizes that differed, too, are dynamic from now on" if _OPEN in (match["sizes"] or "") else ""
+        return name, match["was"] + (f", now {now}" if now else "") + sizes, _find_fact(match["was"], name, dumps), None
     what, dim = match["what"].removesuffix(" mismatch"), match["dim"]
     note = f"{what}{f' of dim {dim}' if dim is not None else ''} of {match['name']} was {match['was']}, now {match['now']}"
-    if match["open"]:
+    if _OPEN in (match["sizes"] or ""):
         note += "; it is dynamic from now on, no further size is recorded"
     return match["name"], note, _find_fact("", match["name"], dumps), int(dim) if dim is not None and what == "size" else None
 

@@ -55,10 +55,10 @@ call_with(rec *r, kin_vid func, kin_vid self, const rec_virtual *partial, const 
     kin_vid args[2 * CONSUMER_ARGS + 16];
     PyObject *names = partial != NULL ? partial->aux : NULL;
     uint32_t n = 0, nkw = names != NULL ? (uint32_t)PyTuple_GET_SIZE(names) : 0;
-    for (uint32_t i = 1; partial != NULL && i + nkw < partial->n; i++)
-        args[n++] = partial->items[i];
     if (self)
         args[n++] = self;
+    for (uint32_t i = 1; partial != NULL && i + nkw < partial->n; i++)
+        args[n++] = partial->items[i];
     memcpy(args + n, inputs, width * sizeof *args);
     n += width;
     if (nkw != 0)
@@ -103,7 +103,20 @@ rec_call_back(rec *r, kin_vid callback, const kin_vid *inputs, uint32_t n)
     return rec_find_callback(r, callback, &func, &self) && call_with(r, func, self, partial, inputs, n);
 }
 
-/* A function, a bound method or a partial object of one, that can be inlined. */
+/* An object that is called, as a module: __call__ of its class, if it is Python, with the object as its first argument. */
+static void
+find_call(rec *r, kin_vid *func, kin_vid *self)
+{
+    PyObject *obj = O(r, *func), *call = NULL;
+    if (obj != NULL && Py_TYPE(obj)->tp_flags & Py_TPFLAGS_HEAPTYPE && !PyType_Check(obj))
+        call = _PyType_Lookup(Py_TYPE(obj), REC_STR("__call__"));
+    if (call == NULL || !PyFunction_Check(call) || !rec_can_inline(r, call))
+        return;
+    *self = *func;
+    *func = rec_call_of_instance(r, *self, call);
+}
+
+/* A function, a bound method, an object whose class has a __call__ in Python, or a partial object of one of them, that can be inlined. */
 bool
 rec_find_callback(rec *r, kin_vid callback, kin_vid *func, kin_vid *self)
 {
@@ -118,6 +131,8 @@ rec_find_callback(rec *r, kin_vid callback, kin_vid *func, kin_vid *self)
     } else if (is_partial(f)) {
         *func = f->items[0];
     }
+    if (*self == 0)
+        find_call(r, func, self);
     PyObject *obj = O(r, *func);
     return obj != NULL && PyFunction_Check(obj) && rec_can_inline(r, obj);
 }

@@ -382,6 +382,16 @@ rec_call_partial(rec *r, const rec_args *a)
     return true;
 }
 
+/* __call__ of the class of an instance, which is the function `call` now. */
+kin_vid
+rec_call_of_instance(rec *r, kin_vid obj, PyObject *call)
+{
+    PyTypeObject *tp = Py_TYPE(O(r, obj));
+    rec_need_attrs(r, obj);
+    rec_lookup(r, tp, REC_STR("__call__"));
+    return rec_found(r, tp, REC_STR("__call__"), call);
+}
+
 bool
 rec_call_instance(rec *r, const rec_args *a)
 {
@@ -389,11 +399,7 @@ rec_call_instance(rec *r, const rec_args *a)
     if (!(tp->tp_flags & Py_TPFLAGS_HEAPTYPE) || PyType_Check(O(r, a->callee)))
         return false;
     PyObject *call = _PyType_Lookup(tp, REC_STR("__call__"));
-    if (call == NULL || !PyFunction_Check(call))
-        return false;
-    rec_need_attrs(r, a->callee);
-    rec_lookup(r, tp, REC_STR("__call__"));
-    return call_with_self(r, a, rec_found(r, tp, REC_STR("__call__"), call), a->callee);
+    return call != NULL && PyFunction_Check(call) && call_with_self(r, a, rec_call_of_instance(r, a->callee, call), a->callee);
 }
 
 bool
