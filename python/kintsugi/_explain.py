@@ -128,9 +128,7 @@ class ExplainOutput:
         if self.calls:
             lines.append(self.calls)
         lines.append("Kernels:")
-        for row in () if self.no_kernels else self.kernels:
-            lines += [f"  {_kernels.describe(row)}", *(f"    {line}" for line in row["not_fused"])]
-            lines += [f"    the next part begins behind {row['ends']}"] if row["ends"] else []
+        lines += _kernel_lines(() if self.no_kernels else self.kernels)
         if self.no_kernels:
             lines.append(f"  {self.no_kernels}")
         lines.append(f"Compile Times: {self.compile_times}")
@@ -232,6 +230,15 @@ def _times(name, dumps):
     lines = ["Kintsugi recording times:", "Function, Runtimes (s)"]
     lines += [f"{name}, {dump['record_ns'] / 1e9:.6f}" for dump in dumps]
     return "\n".join(lines)
+
+
+def _kernel_lines(rows):
+    """What became of each part of a graph; kinds of inputs (sizes, mostly) of which the same is to be said share a line."""
+    blocks = collections.Counter()
+    for row in rows:
+        more = [f"    {line}" for line in row["not_fused"]] + ([f"    the next part begins behind {row['ends']}"] if row["ends"] else [])
+        blocks[(f"  {_kernels.describe(row)}", *more)] += 1
+    return [line for (first, *more), number in blocks.items() for line in (first + (f" ({number} kinds of inputs)" if number > 1 else ""), *more)]
 
 
 def explain(fn, *extra_args, **extra_kwargs):

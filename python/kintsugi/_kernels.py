@@ -55,10 +55,15 @@ def _row(place, version, ends=""):
             "settled": version.get("settled", True), "waits": version.get("waits", False), "as_fast": version.get("as_fast", False), "native_calls": version.get("native", 0), "library_calls": version.get("extern", 0),
             "kernels": version.get("kernels", 0), "launches": version.get("runs", 0),
             "compile_ms": version.get("total_ns", 0.0) / 1e6, "not_fused": _fold((version.get("not_fused") or "").splitlines()),
-            "launch_us": version.get("launch_ns", 0.0) / 1e3, "steps_us": version.get("steps_ns", 0.0) / 1e3,
+            "launch_us": _measured_us(version, "launch_ns"), "steps_us": _measured_us(version, "steps_ns"),
             # Kept between calls: what was made of weights, memory for intermediates, machine code that no graph before had.
             "weights_bytes": (version.get("frozen") or {}).get("bytes", 0), "scratch_bytes": version.get("scratch_bytes", 0),
             "code_bytes": version.get("code_bytes", 0)}
+
+
+def _measured_us(version, key):
+    """None: it was not measured."""
+    return version[key] / 1e3 if version.get(key) else None
 
 
 def _fold(lines):

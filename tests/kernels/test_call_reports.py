@@ -401,3 +401,18 @@ def test_explain_of_what_was_not_compiled_says_what_to_do():
     text = str(kintsugi.explain(Model())(torch.randn(2, 4)))
     assert "replayed" not in text.partition("Kernels:")[2]
     assert "pass what kintsugi.compile() returned" in text
+
+
+def test_kinds_of_inputs_of_which_the_same_is_said_share_a_line():
+    compiled = kintsugi.compile(lambda x: x * 2)
+    for n in (2, 3, 4, 5, 3, 4, 5):
+        compiled(torch.ones(n))
+    lines = str(kintsugi.explain(compiled)(torch.ones(2))).partition("Kernels:\n")[2].partition("Compile Times")[0].splitlines()
+    assert len(set(lines)) == len(lines) and any(line.endswith(" kinds of inputs)") for line in lines), lines
+
+
+def test_times_that_were_not_measured_are_none():
+    compiled = kintsugi.compile(lambda x: (x * 2).sin(), options={"warm": True})
+    compiled(torch.ones(4))
+    row, = kintsugi.stats(compiled)["kernels"]
+    assert row["compiled"] and row["launch_us"] is None and row["steps_us"] is None
