@@ -207,24 +207,44 @@ have_pairs(rec *r, rec_consumer *c)
     c->n = c->ninputs = n;
 }
 
-/* The region is over: the pairs are stored into the older dict. */
+static void
+put_pair(rec *r, kin_vid dict, kin_vid key, kin_vid value)
+{
+    const kin_vid args[3] = {dict, key, value};
+    if (!is_plain_dict(r, dict)) {
+        rec_put_in_own_dict(r, dict, args + 1, 2);
+        return;
+    }
+    rec_step(r, KIN_STEP_SET_SUBSCR, KIN_STEP_MUTATES, args, 3);
+    rec_pairs_put(r, VIRTUAL(r, dict), key, value);
+}
+
+/* The region is over: the pairs are stored into the older dict, and behind them what was given by keyword. */
 static void
 put_pairs(rec *r, rec_consumer *c)
 {
     kin_vid dict = c->args[0];
-    for (uint32_t i = 0; i < c->n; i++) {
-        const kin_vid args[3] = {dict, c->inputs[i], c->items[i]};
-        uint32_t s = rec_step(r, KIN_STEP_SET_SUBSCR, KIN_STEP_MUTATES, args, 3);
+    uint32_t first = r->t->steps.len;
+    for (uint32_t i = 0; i < c->n; i++)
+        put_pair(r, dict, c->inputs[i], c->items[i]);
+    for (uint32_t i = 0; i < c->call.nkw; i++)
+        put_pair(r, dict, rec_const(r, PyTuple_GET_ITEM(c->call.kwnames, i)), c->args[c->call.npos + i]);
+    for (uint32_t s = first; s < r->t->steps.len; s++)
         r->t->steps.at[s].snap = 0; /* the instruction is over */
-        rec_pairs_put(r, VIRTUAL(r, dict), args[1], args[2]);
-    }
     rec_changed(r, dict);
+}
+
+/* An instance of a class derived from dict, made here: dict.update stores into it without asking the class. */
+static bool
+is_own_instance(rec *r, kin_vid dict)
+{
+    return rec_own_mapping(r, dict) != NULL && !PyODict_Check(O(r, dict));
 }
 
 static bool
 finish_update(rec *r, rec_consumer *c)
 {
-    return c->n == c->ninputs && is_plain_dict(r, c->args[0]) && rec_model_value(r, &c->call, rec_const(r, Py_None));
+    return c->n == c->ninputs && (is_plain_dict(r, c->args[0]) || is_own_instance(r, c->args[0])) && rec_model_value(r, &c->call, rec_const(r, Py_None));
 }
 
 /* A keyword that is given twice raises. */
@@ -342,9 +362,12 @@ find_row(rec *r, const rec_args *a)
     static PyObject *defaulted, *ordered;
     PyObject *callee = O(r, a->callee), *update = PyDict_GetItemString(kin_type_dict(&PyDict_Type), "update");
     PyObject *cls = kin_import_once(&ordered, "collections", "OrderedDict");
-    bool updates = a->npos == 2 && a->nkw == 0 && is_plain_dict(r, a->args[0]);
-    if (updates && (callee == update || (cls != NULL && callee == PyDict_GetItemString(kin_type_dict((PyTypeObject *)cls), "update"))))
-        return callee == update ? &update_row : &ordered_update_row;
+    bool two = a->npos == 2, plain = two && is_plain_dict(r, a->args[0]);
+    bool own = two && is_own_instance(r, a->args[0]), inits = callee == PyDict_GetItemString(kin_type_dict(&PyDict_Type), "__init__");
+    if ((callee == update && (plain || own)) || (inits && own))
+        return &update_row;
+    if (plain && cls != NULL && callee == PyDict_GetItemString(kin_type_dict((PyTypeObject *)cls), "update"))
+        return &ordered_update_row;
     if (a->npos == 2 && callee == kin_import_once(&defaulted, "collections", "defaultdict"))
         return &derived_row;
     if (callee == NULL || a->npos != 1 || !PyType_Check(callee) || !PyType_IsSubtype((PyTypeObject *)callee, &PyDict_Type))

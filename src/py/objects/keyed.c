@@ -28,15 +28,35 @@ is_quiet_factory(const PyObject *factory)
 static bool
 needs_factory(rec *r, kin_vid table)
 {
+    const rec_virtual *f = VIRTUAL(r, table);
+    if (f != NULL)
+        return f->kind == VIRTUAL_DICT && f->aux != NULL && is_quiet_factory(f->aux);
     PyObject *factory = PyObject_GetAttrString(O(r, table), "default_factory"); /* a member of a C class */
     bool quiet = factory != NULL && is_quiet_factory(factory);
     Py_XDECREF(factory);
     PyErr_Clear();
-    if (!quiet || VIRTUAL(r, table) != NULL)
+    if (!quiet)
         return false;
     attr_result at = {0};
     rec_attr_generic(r, table, REC_STR("default_factory"), &at);
     return at.kind == ATTR_VALUE && rec_need_const(r, at.value) != 0;
+}
+
+/* Which entry it is turns out when the step runs; a defaultdict may have one more then. */
+static void
+look_up_late(rec *r, const kin_vid *args, bool makes)
+{
+    rec_virtual *own = makes ? VIRTUAL(r, args[0]) : NULL;
+    r->keep_inside = own == NULL;
+    kin_vid out = rec_step_out(r, KIN_STEP_SUBSCR, 0, args, 2);
+    r->keep_inside = false;
+    if (own != NULL)
+        own->known = false;
+    if (makes)
+        rec_end_epoch(r);
+    r->skip_expected = true; /* a tensor's hash is Python code */
+    rec_drop(r, 2);
+    rec_await_result(r, out, r->t->vals.at[out].step);
 }
 
 bool
@@ -44,23 +64,18 @@ rec_keyed_item(rec *r, const kin_vid *args)
 {
     PyTypeObject *tp = Py_TYPE(O(r, args[0]));
     PyObject *key = O(r, args[1]);
-    bool makes = is_defaultdict(tp);
-    if ((tp != &PyDict_Type && tp != &PyODict_Type && !makes) || kin_is_exact_immutable(key) || PyTuple_Check(key) ||
-        !kin_exact_is_quiet(key, false) || (makes && !needs_factory(r, args[0])))
+    bool makes = is_defaultdict(tp), plain = kin_is_exact_immutable(key) && !PyTuple_Check(key);
+    if ((tp != &PyDict_Type && tp != &PyODict_Type && !makes) || (makes && !needs_factory(r, args[0])))
+        return false;
+    if (plain ? !makes : PyTuple_Check(key) || !kin_exact_is_quiet(key, false)) /* in another dict, a key of these kinds is known */
         return false;
     if (VIRTUAL(r, args[0]) == NULL)
         rec_need_type(r, args[0]);
     if (VIRTUAL(r, args[1]) == NULL)
         rec_need_type(r, args[1]);
-    (void)rec_need_quiet(r, args[1], false); /* the class may be given a __hash__ */
-    r->keep_inside = true;
-    kin_vid out = rec_step_out(r, KIN_STEP_SUBSCR, 0, args, 2);
-    r->keep_inside = false;
-    if (makes)
-        rec_end_epoch(r); /* the table may have one entry more */
-    r->skip_expected = true; /* a tensor's hash is Python code */
-    rec_drop(r, 2);
-    rec_await_result(r, out, r->t->vals.at[out].step);
+    if (!plain)
+        (void)rec_need_quiet(r, args[1], false); /* the class may be given a __hash__ */
+    look_up_late(r, args, makes);
     return true;
 }
 
