@@ -200,6 +200,21 @@ is_inplace(const char *name)
 
 /* -- calls ---------------------------------------------------------------------------------------------------------- */
 
+/* The address of a tensor that is there before the call: no graph has to end for it, and it is another one in each call. */
+static bool
+call_address(rec *r, const rec_args *a)
+{
+    if (strcmp(kin_callable_name(O(r, a->callee)), "data_ptr") != 0 || a->npos != 1 || a->nkw != 0 || r->t->vals.at[a->args[0]].kind != KIN_VAL_SRC ||
+        !kin_is_plain_strided(O(r, a->args[0])))
+        return false;
+    rec_need_type(r, a->args[0]);
+    uint32_t step = r->t->steps.len;
+    rec_call_step(r, a, 0, -1);
+    if (step < r->t->steps.len && r->t->steps.at[step].out != 0)
+        r->info.at[r->t->steps.at[step].out].varies = true;
+    return true;
+}
+
 static bool
 call_metadata(rec *r, const rec_args *a)
 {
@@ -377,7 +392,7 @@ call_torch_c(rec *r, const rec_args *a)
         rec_call_step(r, &known, switches ? KIN_STEP_EFFECT | KIN_STEP_TORCH : KIN_STEP_EFFECT | seen, -1);
         return true;
     }
-    if (call_metadata(r, a))
+    if (call_address(r, a) || call_metadata(r, a))
         return true;
     call_node(r, a);
     return true;
