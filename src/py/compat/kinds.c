@@ -38,6 +38,13 @@ kin_function_is_plain(PyObject *func)
 }
 
 bool
+kin_runs_method(PyObject *obj, PyObject *method)
+{
+    return Py_IS_TYPE(obj, &PyCFunction_Type) && Py_IS_TYPE(method, &PyMethodDescr_Type) &&
+           ((PyCFunctionObject *)obj)->m_ml == ((PyMethodDescrObject *)method)->d_method;
+}
+
+bool
 kin_is_method_wrapper(PyObject *obj)
 {
     static PyTypeObject *type;

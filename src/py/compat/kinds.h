@@ -10,6 +10,7 @@
 bool kin_function_is_plain(PyObject *func);
 /* The method of an instance that is written in C, as reading it gives it: (1).__add__ */
 bool kin_is_method_wrapper(PyObject *obj);
+bool kin_runs_method(PyObject *obj, PyObject *method); /* is it this method of a class in C, bound to an object? */
 /* The bare name of a function or method; "" when it has none. */
 const char *kin_callable_name(PyObject *callable);
 /* What a weak reference refers to, borrowed; None: it is gone. */

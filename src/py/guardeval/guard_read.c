@@ -6,6 +6,7 @@
  */
 #include "py/guardeval/guard_priv.h"
 #include "py/aten/tensor.h"
+#include "py/compat/kinds.h"
 #include "py/compat/heap.h"
 #include "py/guardeval/class_same.h"
 #include <stddef.h>
@@ -301,7 +302,7 @@ kin_guard_holds(const kin_refs *refs, const kin_fact *fact, PyObject *obj, PyObj
     case KIN_FACT_DICT_KEYS:
         return test_key_order(obj, ref);
     case KIN_FACT_CODE:
-        return PyFunction_Check(obj) && ((PyFunctionObject *)obj)->func_code == ref;
+        return PyFunction_Check(obj) ? ((PyFunctionObject *)obj)->func_code == ref : kin_runs_method(obj, ref);
     case KIN_FACT_NDEFAULTS:
         return test_ndefaults(obj, fact->num);
     case KIN_FACT_KWDEFAULT_LACKS:

@@ -251,6 +251,26 @@ call_with_self(rec *r, const rec_args *a, kin_vid func, kin_vid self)
     return true;
 }
 
+/* A C method of a container that was kept before, as `append = out.append` does: the method of its class, on the container. */
+static bool
+call_kept_method(rec *r, const rec_args *a)
+{
+    PyObject *obj = O(r, a->callee), *self = Py_IS_TYPE(obj, &PyCFunction_Type) ? PyCFunction_GET_SELF(obj) : NULL;
+    PyTypeObject *tp = self != NULL ? Py_TYPE(self) : NULL;
+    if (tp == NULL || VIRTUAL(r, a->callee) != NULL || rec_is_const(r, a->callee) ||
+        (tp != &PyList_Type && tp != &PyDict_Type && tp != &PySet_Type && tp != &PyODict_Type && !kin_heap_type_is(tp, "collections.deque") && !kin_heap_type_is(tp, "collections.defaultdict")))
+        return false;
+    PyObject *name = PyUnicode_InternFromString(kin_callable_name(obj)), *method = name != NULL ? _PyType_Lookup(tp, name) : NULL;
+    Py_XDECREF(name);
+    PyErr_Clear();
+    if (method == NULL || !kin_runs_method(obj, method))
+        return false;
+    rec_root(r, a->callee);
+    rec_need_type(r, a->callee);
+    rec_fact(r, KIN_FACT_CODE, a->callee, method, 0);
+    return call_with_self(r, a, rec_const(r, method), rec_src(r, a->callee, KIN_ACCESS_METHOD_SELF, 0, self));
+}
+
 /* Bound methods are taken apart; an object of ours that compiles a function stands for that function. */
 static bool
 call_unwrapped(rec *r, const rec_args *a)
@@ -266,6 +286,8 @@ call_unwrapped(rec *r, const rec_args *a)
         kin_vid self = rec_src(r, a->callee, KIN_ACCESS_METHOD_SELF, 0, PyMethod_GET_SELF(obj));
         return call_with_self(r, a, func, self);
     }
+    if (call_kept_method(r, a))
+        return true;
     if (f == NULL && rec_is_compiled(obj)) {
         PyObject *fn = rec_compiled_fn(obj);
         if (fn == NULL)

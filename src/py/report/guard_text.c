@@ -155,7 +155,7 @@ fact_body(const kin_entry *v, const kin_fact *f, PyObject *path, bool brief)
     case KIN_FACT_DICT_KEYS:
         return keys_text(path, ref);
     case KIN_FACT_CODE:
-        return with_object("%U.__code__ is %U", path, ref, false);
+        return with_object(PyCode_Check(ref) ? "%U.__code__ is %U" : "%U runs %U", path, ref, false);
     case KIN_FACT_NDEFAULTS:
         return f->num ? PyUnicode_FromFormat("len(%U.__defaults__) == %u", path, f->num)
                       : PyUnicode_FromFormat("%U.__defaults__ is None", path);
