@@ -39,6 +39,7 @@ PATTERNS = {
     'allclose': ('c = torch.allclose(x, y)  #>\nx = x * 2 if c else x', 'DATA_DEPENDENT_OP', 'c = torch.isclose(x, y).all()'),
     'graph_break': ('x = x.sin()\ntorch._dynamo.graph_break()  #>\nx = x.cos()', 'EXPLICIT_BREAK', ''),
     'deepcopy': ('z = copy.deepcopy(x)  #>\nx = z * 2', 'TENSOR_DEEPCOPY', 'z = x.detach().clone()'),
+    'copy': ('z = copy.copy(x)  #>\nx = z * 2', 'TENSOR_DEEPCOPY', None),
     'set data': ('x = x * 1\nx.data = y * 2\nx = x + 1', None, None),
     'disabled': ('x = off(x)  #>\nx = x + 1', 'DISABLED_CALL', None),
     'nonzero': ('i = x.nonzero()\nx = x[i[:, 0]]', None, None),

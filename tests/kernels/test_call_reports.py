@@ -416,3 +416,19 @@ def test_times_that_were_not_measured_are_none():
     compiled(torch.ones(4))
     row, = kintsugi.stats(compiled)["kernels"]
     assert row["compiled"] and row["launch_us"] is None and row["steps_us"] is None
+
+
+def test_a_copy_of_a_tensor_is_one_break_at_the_programs_line():
+    def shallow(x):
+        import copy
+        y = copy.copy(x.sin())
+        return x + y, y.requires_grad
+
+    found = kintsugi.explain(shallow)(torch.ones(2))
+    reason, = found.break_reasons
+    assert "in place of `copy.copy(t)`" in reason.reason and [frame.name for frame in reason.user_stack] == ["shallow"]
+    assert "sys.modules['copy'] is copy" in str(found) and "<dict of" not in str(found)
+    compiled = kintsugi.compile(shallow)
+    for kept in (False, False, True):
+        x = torch.ones(2, requires_grad=kept)
+        assert str(compiled(x)) == str(shallow(x))

@@ -7,6 +7,7 @@
 #include "py/compat/imports.h"
 #include "py/models/models.h"
 #include "py/objects/objects.h"
+#include "py/torchcalls/torchcalls.h"
 
 /* The parameters, by position or by name; false: others than those, or other attributes than usual. */
 static bool
@@ -73,6 +74,19 @@ rec_call_update_wrapper(rec *r, const rec_args *a)
     return true;
 }
 
+/* copy.copy of a tensor: the library rebuilds it step by step from its storage, in code that only pickling needs. */
+static bool
+call_copy(rec *r, const rec_args *a)
+{
+    static rec_library own;
+    if (!rec_library_is_named(&own, "copy", "copy", O(r, a->callee)) || a->npos != 1 || a->nkw != 0 || !kin_is_tensor(O(r, a->args[0])))
+        return false;
+    kin_vid function = a->callee;
+    rec_fix_function(r, &function);
+    rec_call_step(r, a, rec_opaque_flags(r, function, a->args, 1), rec_opaque_row(r, function, a->args, 1));
+    return true;
+}
+
 /* copy.deepcopy of a number, a text and the like: the object itself, as the library's table for these classes says. */
 bool
 rec_call_deepcopy(rec *r, const rec_args *a)
@@ -80,7 +94,7 @@ rec_call_deepcopy(rec *r, const rec_args *a)
     static rec_library own;
     static PyObject *table, *atomic;
     if (!rec_library_is_named(&own, "copy", "deepcopy", O(r, a->callee)))
-        return false;
+        return call_copy(r, a);
     kin_import_once(&table, "copy", "_deepcopy_dispatch");
     kin_import_once(&atomic, "copy", "_deepcopy_atomic");
     PyObject *obj = a->npos >= 1 ? O(r, a->args[0]) : NULL;

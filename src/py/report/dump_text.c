@@ -124,6 +124,8 @@ large_container_text(PyObject *value)
         n = Py_SIZE(value);
     else if (PyAnySet_CheckExact(value))
         n = PySet_GET_SIZE(value);
+    if (value == PyImport_GetModuleDict())
+        return PyUnicode_FromString("sys.modules");
     return n > SHOWN ? PyUnicode_FromFormat("<%s of %zd>", Py_TYPE(value)->tp_name, n) : NULL;
 }
 

@@ -75,6 +75,7 @@ static const struct {
     {ALWAYS | OF_C, "_thread", "start_joinable_thread", KIN_ROW_THREAD},
     {WITH_TENSORS | OF_PYTHON, "torch._ops", NULL, -1}, /* an operator, perhaps one of the user's: it ends no graph */
     {WITH_TENSORS | OF_PYTHON, "copy", "deepcopy", KIN_ROW_TENSOR_DEEPCOPY},
+    {WITH_TENSORS | OF_PYTHON, "copy", "copy", KIN_ROW_TENSOR_DEEPCOPY},
     {WITH_TENSORS | OF_PYTHON, "torch.serialization", NULL, KIN_ROW_SERIALIZATION},
     {WITH_TENSORS | OF_PYTHON, "pickle", NULL, KIN_ROW_SERIALIZATION},
     {WITH_TENSORS | OF_C, "_pickle", "dumps", KIN_ROW_SERIALIZATION},
