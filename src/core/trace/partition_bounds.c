@@ -170,15 +170,8 @@ order_inputs(const kin_trace *t, kin_subgraph *subgraph, uint32_t nin)
     return true;
 }
 
-/* Does it keep each of its operands, to be found in it again (part_of in py/replay/launch.c)? */
-static bool
-keeps_parts(const kin_step *s)
-{
-    return s->kind == KIN_STEP_BUILD_TUPLE || s->kind == KIN_STEP_BUILD_LIST || s->kind == KIN_STEP_BUILD_SLICE || s->kind == KIN_STEP_BUILD_CELL ||
-           s->kind == KIN_STEP_BUILD_FUNCTION;
-}
-
-/* The last use of a value may be that it became part of an argument, or of a part of one, before the subgraph begins. */
+/* The last use of a value may be that it became part of an argument, or of a part of one, before the subgraph begins. Which parts of what a step
+ * made can be found again is known where they are looked for (part_of in py/replay/launch.c). */
 static kin_status
 find_holders(const kin_trace *t, const kin_subgraphs *subgraphs, kin_subgraph *subgraph)
 {
@@ -189,7 +182,7 @@ find_holders(const kin_trace *t, const kin_subgraphs *subgraphs, kin_subgraph *s
         wanted[subgraph->in[k]] = 1;
     for (uint32_t i = subgraph->first > FAR ? subgraph->first - FAR : 0; status == KIN_OK && i < subgraph->first; i++) {
         const kin_step *s = &t->steps.at[i];
-        if (!keeps_parts(s) || !is_as_built(t, subgraphs, s->out, subgraph->first))
+        if (!is_as_built(t, subgraphs, s->out, subgraph->first))
             continue;
         for (uint32_t a = 0; status == KIN_OK && a < s->nargs; a++)
             if (wanted[t->vids.at[s->args + a]]) {
