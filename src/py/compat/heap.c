@@ -712,3 +712,15 @@ kin_heap_type_is(const PyTypeObject *type, const char *name)
 {
     return kin_heap_type_is_static(type) && strcmp(type->tp_name, name) == 0;
 }
+
+bool
+kin_heap_iterator_is_plain(PyObject *obj)
+{
+    static const char *const plain[] = {"list_iterator", "tuple_iterator", "range_iterator", "str_iterator", "str_ascii_iterator", "dict_keyiterator", "dict_valueiterator",
+        "dict_itemiterator", "set_iterator", "bytes_iterator", "list_reverseiterator", "itertools.count", "itertools.repeat", "longrange_iterator", "odict_iterator",
+        "_collections._deque_iterator", "collections._deque_iterator", NULL};
+    for (int i = 0; plain[i] != NULL; i++)
+        if (kin_heap_type_is(Py_TYPE(obj), plain[i]))
+            return true;
+    return false;
+}

@@ -77,6 +77,8 @@ kin_heap_type_is_static(const PyTypeObject *type)
 }
 /* Is it the class of C with this name? A class of the program may be called anything. */
 bool kin_heap_type_is(const PyTypeObject *type, const char *name);
+/* An iterator of the interpreter's own over what needs no code of the program: neither its next item nor its length hint can run any. */
+bool kin_heap_iterator_is_plain(PyObject *obj);
 
 /* The dict of a class, borrowed. From 3.12 on the interpreter keeps those of builtin classes. */
 PyObject *kin_type_dict(PyTypeObject *type);

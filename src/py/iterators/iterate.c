@@ -55,20 +55,6 @@ rec_op_get_iter(rec *r)
 
 /* -- the next item of a for loop ------------------------------------------------------------------------------------------ */
 
-/* Iterators whose next() cannot reach user code. */
-static bool
-is_quiet_iterator(PyObject *obj)
-{
-    static const char *const quiet[] = {"list_iterator", "tuple_iterator", "range_iterator", "str_iterator",
-        "str_ascii_iterator", "dict_keyiterator", "dict_valueiterator", "dict_itemiterator", "set_iterator",
-        "bytes_iterator", "list_reverseiterator", "itertools.count", "itertools.repeat", "longrange_iterator",
-        "odict_iterator", "_collections._deque_iterator", "collections._deque_iterator", NULL};
-    for (int i = 0; quiet[i]; i++)
-        if (kin_heap_type_is(Py_TYPE(obj), quiet[i]))
-            return true;
-    return false;
-}
-
 /* At its end an iterator leaves the stack; in some versions only an instruction further on takes it from there. */
 int
 rec_dropped_at_end(const rec_frame *f)
@@ -156,7 +142,7 @@ rec_ask_iter(rec *r, kin_vid it, int row)
     /* A generator, or what enumerates one, may be gone already when its region is undone: it is asked without being looked at. */
     PyObject *obj = O(r, it);
     bool ours = obj == NULL || (virtual != NULL && virtual->kind == VIRTUAL_GENERATOR);
-    bool generator = ours || PyGen_CheckExact(obj), quiet = !generator && is_quiet_iterator(obj);
+    bool generator = ours || PyGen_CheckExact(obj), quiet = !generator && kin_heap_iterator_is_plain(obj);
     if (quiet && virtual == NULL)
         rec_need_type(r, it);
     kin_vid out = rec_step_out(r, KIN_STEP_NEXT, quiet ? 0 : KIN_STEP_OPAQUE, &it, 1);

@@ -232,15 +232,13 @@ has_open_end(rec *r, kin_vid vid, int depth)
     return open;
 }
 
-/* Is there another item? Only iterators that say so without running code of the program are asked. */
+/* Is there another item? Iterators of others, which might run code of the program, are not asked; some of the interpreter's own cannot tell. */
 static bool
 has_more(PyObject *it)
 {
-    static const char *const says[] = {"range_iterator", "list_iterator", "tuple_iterator", "list_reverseiterator", NULL};
-    for (int i = 0; says[i] != NULL; i++)
-        if (kin_heap_type_is(Py_TYPE(it), says[i]))
-            return PyObject_LengthHint(it, 1) != 0; /* these cannot fail */
-    return true;
+    bool more = !kin_heap_iterator_is_plain(it) || PyObject_LengthHint(it, 1) != 0;
+    PyErr_Clear(); /* more items than a Py_ssize_t counts */
+    return more;
 }
 
 /* Of a while loop: has tensor data, or a number that has differed, decided something in the round? That may be whether there is one more. */
