@@ -68,7 +68,9 @@ enum {
     KIN_KNOWS_VALUE = 128,   /* computes a value without contents from its operands alone, though its model is of its own */
     KIN_KNOWS_IN_GRAPHS = 256, /* may stand in a function that is part of a graph: gives what its operands' values decide, and no attribute by its name,
                                 * no identity and no item of an iterator, in which something could be that changes */
-    KIN_KNOWS_NUMBERS = 512  /* computes a number of numbers */
+    KIN_KNOWS_NUMBERS = 512, /* computes a number of numbers */
+    KIN_KNOWS_MOVES = 1024,  /* puts its operands, whatever they are, into the list or dict that it is called on */
+    KIN_KNOWS_MOVES_ITEMS = 2048 /* ... those that its operand, a list, tuple or dict, holds */
 };
 
 /* The effects of a kind of step. */

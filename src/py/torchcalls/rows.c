@@ -254,18 +254,16 @@ only_fills(rec *r, PyTypeObject *tp, const kin_vid *args, uint32_t n)
 
 /* list.extend(list), list.append(tensor): moves references, whatever they refer to. So does a class that is filled like a list or dict. */
 static bool
-only_moves(rec *r, PyObject *obj, const char *name, const kin_vid *args, uint32_t n)
+only_moves(rec *r, PyObject *obj, const kin_vid *args, uint32_t n)
 {
-    static const char *const of_one[] = {"append", "insert", NULL}, *const of_many[] = {"extend", "__init__", NULL};
-    static const char *const of_dict[] = {"__init__", "__setitem__", "setdefault", "update", NULL};
-    PyObject *from = n == 2 && args[1] ? O(r, args[1]) : NULL;
     if (PyType_Check(obj))
         return only_fills(r, (PyTypeObject *)obj, args, n);
-    if (!is_c_method(obj) || (PyDescr_TYPE(obj) != &PyList_Type && PyDescr_TYPE(obj) != &PyDict_Type))
-        return false;
+    if (!rec_callable_knows(obj, KIN_KNOWS_MOVES_ITEMS))
+        return rec_callable_knows(obj, KIN_KNOWS_MOVES);
     if (PyDescr_TYPE(obj) == &PyDict_Type)
-        return rec_in_list(name, of_dict) && !any_asked_mapping(r, args + 1, n > 0 ? n - 1 : 0, false);
-    return rec_in_list(name, of_one) || (rec_in_list(name, of_many) && from != NULL && (PyList_CheckExact(from) || PyTuple_CheckExact(from)));
+        return !any_asked_mapping(r, args + 1, n > 0 ? n - 1 : 0, false);
+    PyObject *from = n == 2 && args[1] ? O(r, args[1]) : NULL;
+    return from != NULL && (PyList_CheckExact(from) || PyTuple_CheckExact(from));
 }
 
 /* A context manager made of a generator is entered or left: as with others that are not known, its frames are in place. */
@@ -283,12 +281,11 @@ rec_opaque_row(rec *r, kin_vid callee, const kin_vid *args, uint32_t n)
     PyObject *obj = O(r, callee);
     if (obj == NULL)
         return rec_any_tensor(r, args, n) ? KIN_ROW_OPAQUE_CALLABLE : -1;
-    const char *name = kin_callable_name(obj);
     int row = rec_effect_row(obj);
     if (row >= 0)
         return r->opt->strict_breaks ? row : -1;
     row = row_of_callee(obj, n);
-    if (row < 0 && (only_moves(r, obj, name, args, n) || is_in_contextlib(r)))
+    if (row < 0 && (only_moves(r, obj, args, n) || is_in_contextlib(r)))
         return -1;
     if (row < 0)
         row = row_of_suspended(r, obj, args, n);
