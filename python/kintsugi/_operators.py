@@ -6,6 +6,7 @@ has passed, its meaning is known (`true_fn(*operands) if pred else false_fn(*ope
 """
 
 import builtins
+import collections
 import functools
 import importlib
 import logging
@@ -131,10 +132,17 @@ def _describe(pred, true_fn, false_fn, operands):
 
 # -- operators that run functions of the program ---------------------------------------------------------------------------------------
 
-# Methods of lists, dicts, sets and modules that change them; methods of tensors that do end in an underscore.
-_CHANGES = {"append", "extend", "insert", "pop", "remove", "clear", "update", "setdefault", "add", "discard", "popitem", "sort", "reverse", "write",
-            "backward", "register_hook", "register_post_accumulate_grad_hook", "item", "tolist", "numpy", "data", "manual_seed", "seed", "set_",
-            "is_compiling", "is_dynamo_compiling", "graph_break", "disable", "set_grad_enabled", "set_default_dtype", "print"}
+def _changing_methods():
+    """The names of methods that change a container: those that its class has and no class of containers that cannot be changed."""
+    fixed = {name for cls in (tuple, types.MappingProxyType, frozenset, bytes) for name in dir(cls)}
+    return {name for cls in (list, collections.OrderedDict, set, collections.deque, bytearray) for name in dir(cls) if callable(getattr(cls, name))} - fixed
+
+
+# Names that no function in a graph may read of an object: what changes containers, and of torch and files what acts or asks for data or for the compiler.
+# (Methods that change tensors end in an underscore.)
+_ACTING = _changing_methods() | {
+    "write", "print", "backward", "register_hook", "register_post_accumulate_grad_hook", "item", "tolist", "numpy", "data", "manual_seed", "seed",
+    "is_compiling", "is_dynamo_compiling", "graph_break", "disable", "set_grad_enabled", "set_default_dtype"}
 # Canonical operations of the engine, the same for every CPython version.
 _LOADS_NAME = {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_NAME_OR_GLOBAL"}
 _LOADS_ATTRIBUTE = {"LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "LOAD_SUPER_METHOD"}
@@ -155,7 +163,7 @@ def names_of(code, allowed=()):
             return None
         elif operation == "STORE_CELL" and name not in code.co_cellvars:
             return None
-        elif operation in _LOADS_ATTRIBUTE and (name in _CHANGES or (name.endswith("_") and not name.endswith("__"))):
+        elif operation in _LOADS_ATTRIBUTE and (name in _ACTING or (name.endswith("_") and not name.endswith("__"))):
             return None
     for const in code.co_consts:
         if isinstance(const, types.CodeType):

@@ -296,3 +296,11 @@ def test_builtins_of_which_the_table_knows_that_they_compute(name, in_graphs, in
 def test_builtin_that_the_program_has_replaced_is_another(monkeypatch):
     monkeypatch.setattr("builtins.divmod", lambda a, b: (0, 0))
     assert importlib.import_module("kintsugi._operators").names_of(compile("lambda x: divmod(x, 2)", "", "eval").co_consts[0]) is None
+
+
+@pytest.mark.parametrize("name, computes", [("append", False), ("appendleft", False), ("intersection_update", False), ("move_to_end", False), ("backward", False),
+                                            ("copy", True), ("get", True), ("index", True), ("union", True)])
+def test_methods_that_change_a_container(name, computes):
+    """Nobody lists them: the classes of containers have them, and those of containers that never change do not."""
+    code = compile(f"lambda x: x.{name}(x)", "", "eval").co_consts[0]
+    assert (importlib.import_module("kintsugi._operators").names_of(code) is not None) == computes
