@@ -433,35 +433,60 @@ is_question(rec *r, kin_step_kind kind, const kin_vid *args, uint32_t n)
     return rec_callable_effects(O(r, args[0])) & KIN_ASKS;
 }
 
-/* Changes that are put off to the end of the region: nothing in it may ask about them. */
+static void
+add_change(rec *r, put_off change)
+{
+    change.steps = r->t->steps.len;
+    change.offset = r->top->offset;
+    change.frame = r->top;
+    if (kin_vec_push(&r->region->added, change) != KIN_OK)
+        r->status = KIN_NOMEM;
+}
+
+/* Does it add to, or fill, an object made here that nobody else can reach? */
+static bool
+changes_virtual(rec *r, kin_step_kind kind, const rec_virtual *f, uint32_t n)
+{
+    if (f == NULL || f->escaped)
+        return false;
+    switch (kind) {
+    case KIN_STEP_SET_ADD: case KIN_STEP_LIST_APPEND: case KIN_STEP_LIST_EXTEND: case KIN_STEP_ITERATOR_AT:
+        return n == 2;
+    case KIN_STEP_CELL_SET:
+        return n == 2 && f->kind == VIRTUAL_CELL && f->known && f->n == 1;
+    case KIN_STEP_SETATTR:
+        return n == 2 && f->kind == VIRTUAL_OBJECT && f->known && r->may_wait;
+    case KIN_STEP_SET_SUBSCR:
+        return n == 3 && f->kind == VIRTUAL_DICT && f->known && r->may_wait;
+    default:
+        return false;
+    }
+}
+
+/* Changes of what is older than the region are put off to its end: nothing in it may ask about them. */
 static bool
 is_put_off(rec *r, kin_step_kind kind, unsigned flags, const kin_vid *args, uint32_t n)
 {
     rec_region *g = r->region;
     if (!(flags & KIN_STEP_MUTATES) || n == 0 || args[0] >= g->nvals)
         return false;
-    if (kind == KIN_STEP_NEXT && n == 1) {
-        if (kin_vec_push(&g->moved, args[0]) != KIN_OK)
-            r->status = KIN_NOMEM;
-        return true;
-    }
+    kin_status status = KIN_OK;
     rec_virtual *f = VIRTUAL(r, args[0]);
-    if (kind == KIN_STEP_USE_UP) {
-        if (kin_vec_push(&g->used_up, args[0]) != KIN_OK)
-            r->status = KIN_NOMEM;
-        return true;
-    }
-    bool adds = kind == KIN_STEP_SET_ADD || kind == KIN_STEP_LIST_APPEND || kind == KIN_STEP_LIST_EXTEND || kind == KIN_STEP_ITERATOR_AT;
-    bool stores = kind == KIN_STEP_CELL_SET && f != NULL && f->kind == VIRTUAL_CELL && f->known && f->n == 1;
-    bool fills = r->may_wait && f != NULL && f->known && ((kind == KIN_STEP_SETATTR && f->kind == VIRTUAL_OBJECT && n == 2) || (kind == KIN_STEP_SET_SUBSCR && f->kind == VIRTUAL_DICT && n == 3));
-    if (f == NULL || f->escaped || !(fills || ((adds || stores) && n == 2)))
+    if (kind == KIN_STEP_NEXT && n == 1) {
+        status = kin_vec_push(&g->moved, args[0]);
+    } else if (kind == KIN_STEP_USE_UP) {
+        status = kin_vec_push(&g->used_up, args[0]);
+    } else if (changes_virtual(r, kind, f, n)) {
+        if (kind == KIN_STEP_CELL_SET)
+            status = kin_vec_push(&g->cells, ((saved_cell){f, f->items[0]}));
+        else if (kind == KIN_STEP_SETATTR || kind == KIN_STEP_SET_SUBSCR)
+            status = kin_vec_push(&g->filled, f);
+        add_change(r, (put_off){.kind = kind, .n = n, .args = {args[0], args[1], n > 2 ? args[2] : 0}, .target = args[0]});
+    } else {
         return false;
-    if (fills && kin_vec_push(&g->filled, f) != KIN_OK)
-        r->status = KIN_NOMEM;
-    put_off change = {kind, n, {args[0], args[1], n > 2 ? args[2] : 0}, args[0], false, 0, 0, r->t->steps.len, r->top->offset, r->top};
-    saved_cell before = {f, stores ? f->items[0] : 0};
-    if ((stores && kin_vec_push(&g->cells, before) != KIN_OK) || kin_vec_push(&g->added, change) != KIN_OK)
-        r->status = KIN_NOMEM;
+    }
+    if (status != KIN_OK)
+        r->status = status;
     return true;
 }
 
@@ -476,11 +501,9 @@ puts_off_store(rec *r, kin_step_kind kind, unsigned flags, const kin_vid *args, 
     PyObject *value = O(r, args[at]);
     if (value == NULL || !(kin_is_exact_immutable(value) || kin_is_plain_tensor(value)) || r->region->acted)
         return false;
-    put_off change = {kind, n, {args[0], args[1], item ? args[2] : 0}, args[0], true, 0, r->store_effects, r->t->steps.len, r->top->offset, r->top};
+    add_change(r, (put_off){.kind = kind, .n = n, .args = {args[0], args[1], item ? args[2] : 0}, .target = args[0], .plain = true, .effects = r->store_effects});
     r->store_effects = 0;
     r->region->stores = true;
-    if (kin_vec_push(&r->region->added, change) != KIN_OK)
-        r->status = KIN_NOMEM;
     return true;
 }
 
@@ -490,10 +513,8 @@ rec_put_off_append(rec *r, const rec_args *a)
     rec_region *g = r->region;
     if (g == NULL || g->acted || g->committing || a->npos != 2 || a->nkw != 0)
         return false;
-    put_off change = {KIN_STEP_CALL, 3, {a->callee, a->args[0], a->args[1]}, a->args[0], true, 0, 0, r->t->steps.len, r->top->offset, r->top};
+    add_change(r, (put_off){.kind = KIN_STEP_CALL, .n = 3, .args = {a->callee, a->args[0], a->args[1]}, .target = a->args[0], .plain = true});
     g->stores = true;
-    if (kin_vec_push(&g->added, change) != KIN_OK)
-        r->status = KIN_NOMEM;
     return true;
 }
 
@@ -604,6 +625,31 @@ shows_exception(rec *r, kin_step_kind kind, const kin_vid *args, uint32_t n)
     return false;
 }
 
+/* Has it an effect, or may it run code or raise, other than as a plain effect does? */
+static bool
+runs_unfollowed(unsigned flags)
+{
+    return flags & (KIN_STEP_OPAQUE | KIN_STEP_EFFECT | KIN_STEP_RAISES) && !is_plain_effect(flags);
+}
+
+/* A replay that leaves the region begins it again, until it has acted: may the step have run in vain by then? */
+static bool
+may_repeat(rec *r, kin_step_kind kind, unsigned flags, const kin_vid *args, uint32_t n)
+{
+    const rec_region *g = r->region;
+    if (flags & KIN_STEP_MUTATES)
+        return n > 0 && args[0] >= g->nvals;
+    if (rec_region_switches(r, kind, args))
+        return !g->acted;
+    if (is_plain_effect(flags))
+        return !g->acted || !(flags & KIN_STEP_TORCH);
+    if (g->acted)
+        return flags & KIN_STEP_PURE;
+    if (flags & KIN_STEP_TORCH)
+        return kind != KIN_STEP_SET_SUBSCR && torch_may_repeat(r, kind, args, n);
+    return flags & KIN_STEP_PURE || is_question(r, kind, args, n) || r->only_asks || r->reads_words || (kind == KIN_STEP_CALL && O(r, args[0]) != NULL && rec_is_cache(O(r, args[0])));
+}
+
 /* Is the step one that the region may have? Refuses the region if not. False: the step is put off to the end. */
 bool
 rec_region_step(rec *r, kin_step_kind kind, unsigned *flags, const kin_vid *args, uint32_t n)
@@ -611,26 +657,18 @@ rec_region_step(rec *r, kin_step_kind kind, unsigned *flags, const kin_vid *args
     rec_region *g = r->region;
     if (g->committing)
         return true;
-    bool acts = is_plain_effect(*flags), ok = acts || !(*flags & (KIN_STEP_OPAQUE | KIN_STEP_EFFECT | KIN_STEP_RAISES));
-    ok = ok && !shows_exception(r, kind, args, n);
+    bool ok = !runs_unfollowed(*flags) && !shows_exception(r, kind, args, n);
     if (ok && (is_put_off(r, kind, *flags, args, n) || puts_off_store(r, kind, *flags, args, n)))
         return false;
-    if (*flags & KIN_STEP_MUTATES)
-        ok = ok && n > 0 && args[0] >= g->nvals;
-    else if (rec_region_switches(r, kind, args))
-        ok = ok && !g->acted;
-    else if (acts || g->acted)
-        ok = ok && (acts ? !g->acted || !(*flags & KIN_STEP_TORCH) : *flags & KIN_STEP_PURE);
-    else if (*flags & KIN_STEP_TORCH)
-        ok = ok && kind != KIN_STEP_SET_SUBSCR && torch_may_repeat(r, kind, args, n);
-    else if (!(*flags & KIN_STEP_PURE))
-        ok = ok && (is_question(r, kind, args, n) || r->only_asks || r->reads_words || (kind == KIN_STEP_CALL && O(r, args[0]) != NULL && rec_is_cache(O(r, args[0]))));
-    bool looks = !(*flags & (KIN_STEP_PURE | KIN_STEP_MUTATES)) && !r->reads_words && kind != KIN_STEP_CHECK && kind != KIN_STEP_RAISE && !g->asked_added;
-    if (looks && g->stores && !(*flags & KIN_STEP_TORCH) && !only_atoms(r, args, n))
-        ok = false;
-    if (!ok || touches_unwritten(r, kind, args, n) || (looks && (g->added.len > 0 || g->changing != 0) && reaches_unwritten(r, args, n, 0)))
+    bool runs = !(*flags & (KIN_STEP_PURE | KIN_STEP_MUTATES)), looks = runs && !r->reads_words && kind != KIN_STEP_CHECK && kind != KIN_STEP_RAISE && !g->asked_added;
+    ok = ok && may_repeat(r, kind, *flags, args, n) && !touches_unwritten(r, kind, args, n);
+    if (looks && g->stores && !(*flags & KIN_STEP_TORCH))
+        ok = ok && only_atoms(r, args, n);
+    if (looks && (g->added.len > 0 || g->changing != 0))
+        ok = ok && !reaches_unwritten(r, args, n, 0);
+    if (!ok)
         rec_refuse(r);
-    if (!(*flags & (KIN_STEP_PURE | KIN_STEP_MUTATES)))
+    if (runs)
         *flags |= KIN_STEP_AGAIN;
     return true;
 }
