@@ -95,6 +95,25 @@ count_arithmetic(const kin_loops *k)
     return n;
 }
 
+/* How many elements of the vector variable are computed at once. any: for every length, with what is left over masked; otherwise as many as its size fits. `linear`
+ * loops have a tail of their own. */
+static unsigned
+choose_lanes(const kin_loops *k, const kin_machine *t, const kin_loop_var *v, bool any, bool reduces, bool linear)
+{
+    unsigned base = widest_lanes(k, t);
+    if (any)
+        return unrolled(k, base);
+    unsigned strip = v->inner || !reduces ? 0 : widest_strip(k, t, base), lanes = strip ? strip : unrolled(k, base);
+    while (lanes > 4 * base && v->size < 4 * (int64_t)lanes)
+        lanes /= 2;
+    while (lanes > 2 && lanes / 2 >= v->size)
+        lanes /= 2;
+    bool has_tail = linear && v->size >= KIN_EMIT_ANY_LENGTH;
+    while (lanes > base && v->size % lanes && !has_tail && !(strip && v->size >= 8 * lanes))
+        lanes /= 2;
+    return lanes;
+}
+
 kin_kernel_plan
 kin_emit_plan(const kin_loops *k, const kin_machine *t, bool any)
 {
@@ -114,18 +133,8 @@ kin_emit_plan(const kin_loops *k, const kin_machine *t, bool any)
         reduces |= k->actions.at[i].kind != KIN_LA_STORE;
     if (k->vector_var != KIN_LOOP_NO_VAR) {
         const kin_loop_var *v = &k->vars.at[k->vector_var];
-        unsigned base = widest_lanes(k, t);
-        unsigned strip = v->inner || !reduces ? 0 : widest_strip(k, t, base);
-        r.lanes = strip ? strip : unrolled(k, base);
-        while (!any && r.lanes > 4 * base && v->size < 4 * (int64_t)r.lanes)
-            r.lanes /= 2;
-        while (!any && r.lanes > 2 && r.lanes / 2 >= v->size)
-            r.lanes /= 2;
         bool linear = v->inner && outer == 0 && inner == 1 && !reduces && !k->window;
-        if (any)
-            r.lanes = unrolled(k, base); /* one width for all; what is left over is masked */
-        while (!any && r.lanes > base && v->size % r.lanes && !(linear && v->size >= KIN_EMIT_ANY_LENGTH) && !(strip && v->size >= 8 * r.lanes))
-            r.lanes /= 2;
+        r.lanes = choose_lanes(k, t, v, any, reduces, linear);
         if (!v->inner && inner && !reduces && r.lanes > 8) /* a tile: its lines must fit one set of the cache */
             r.lanes = 8;
         if (!v->inner) {
