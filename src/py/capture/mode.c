@@ -584,6 +584,38 @@ note_results(capturing *c, uint32_t number, const kin_capture_call *call)
     return made != NULL || PyErr_Occurred() || kin_aten_op_is(kin_aten_op_of(noted), KIN_ATEN_WHOLE) ? made : results_by_meta(c, call);
 }
 
+/* The result of a call that the graph does without, or has other calls for. NULL without exception: the call itself belongs into the graph. */
+static PyObject *
+replace_call(capturing *c, const char *name, PyObject *row, PyObject *args, PyObject *kwargs)
+{
+    PyObject *made = NULL;
+    if (strcmp(name, "aten.lift_fresh.default") == 0 && ((made = kin_capture_new_tensor(c, args)) != NULL || PyErr_Occurred()))
+        return made;
+    if (strcmp(name, "aten._has_compatible_shallow_copy_type.default") == 0) /* kin_fake_lay_out */
+        Py_RETURN_TRUE;
+    return kin_capture_compose(c, row, args, kwargs);
+}
+
+/* May the call that was noted stay, with so many results? Notes what it means for the step that made it. */
+static bool
+keep_call(capturing *c, const char *name, uint32_t number, uint32_t results, bool writes)
+{
+    kin_aten *g = c->out->graph;
+    bool random = g->calls.at[number].random;
+    if (random && c->at != 0 && !note_once(c, false))
+        return false;
+    if (results == 0 || (writes && results != 1)) {
+        refused(c, "%s mutates an argument that it does not return", name);
+        return false;
+    }
+    bool raises = c->step != UINT32_MAX && (random || kin_aten_raises(g, &g->calls.at[number]));
+    if (raises && kin_vec_push(&c->out->raising, c->step) != KIN_OK) {
+        PyErr_NoMemory();
+        return false;
+    }
+    return true;
+}
+
 static PyObject *
 note_call(capturing *c, PyObject *func, PyObject *args, PyObject *kwargs)
 {
@@ -591,16 +623,11 @@ note_call(capturing *c, PyObject *func, PyObject *args, PyObject *kwargs)
     if (row == NULL)
         return NULL;
     const char *name = PyUnicode_AsUTF8(PyTuple_GET_ITEM(row, 1));
-    PyObject *written = PyTuple_GET_ITEM(row, 2), *made = NULL;
-    if (strcmp(name, "aten.lift_fresh.default") == 0 && ((made = kin_capture_new_tensor(c, args)) != NULL || PyErr_Occurred()))
-        return made;
-    if (strcmp(name, "aten._has_compatible_shallow_copy_type.default") == 0) /* kin_fake_lay_out */
-        Py_RETURN_TRUE;
-    made = kin_capture_compose(c, row, args, kwargs);
+    PyObject *written = PyTuple_GET_ITEM(row, 2), *made = replace_call(c, name, row, args, kwargs);
     if (made != NULL || PyErr_Occurred())
         return made;
-    bool random = PyTuple_GET_ITEM(row, 3) == Py_True;
-    if (PyTuple_GET_SIZE(written) != 0 && random)
+    bool random = PyTuple_GET_ITEM(row, 3) == Py_True, writes = PyTuple_GET_SIZE(written) != 0;
+    if (writes && random)
         return refused(c, "%s mutates an argument", name);
     if (is_foreign(name))
         return refused(c, "%s may have side effects", name);
@@ -621,18 +648,8 @@ note_call(capturing *c, PyObject *func, PyObject *args, PyObject *kwargs)
     Py_XINCREF(call.kwargs);
     if (note_args(c, args, kwargs, written))
         made = note_results(c, number, &call);
-    uint32_t results = g->values.len - before;
-    if (made != NULL && g->calls.at[number].random && c->at != 0 && !note_once(c, false))
+    if (made != NULL && !keep_call(c, name, number, g->values.len - before, writes))
         Py_CLEAR(made);
-    if (made != NULL && (results == 0 || (PyTuple_GET_SIZE(written) != 0 && results != 1))) {
-        Py_CLEAR(made);
-        refused(c, "%s mutates an argument that it does not return", name);
-    }
-    if (made != NULL && c->step != UINT32_MAX && (kin_aten_raises(g, &g->calls.at[number]) || g->calls.at[number].random) &&
-        kin_vec_push(&c->out->raising, c->step) != KIN_OK) {
-        Py_CLEAR(made);
-        PyErr_NoMemory();
-    }
     if (made == NULL)
         kin_capture_refuse(c, "%s cannot be captured", name);
     else if (c->joint)
