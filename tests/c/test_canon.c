@@ -95,7 +95,7 @@ is_written(kin_op op, uint32_t oparg)
 static void
 test_effects_are_those_of_the_opcodes(void)
 {
-    for (kin_py_version v = KIN_PY311; v <= KIN_PY314; v++)
+    for (kin_py_version v = KIN_PY311; v <= KIN_PY_NEWEST; v++)
         for (int number = 0; number < 256; number++) {
             kin_op op = kin_op_from_native(v, (uint8_t)number);
             if (op == KIN_OP_NONE || op == KIN_OP_EXTENDED_ARG)
@@ -115,7 +115,7 @@ test_effects_are_those_of_the_opcodes(void)
 static void
 test_all_have_a_form(void)
 {
-    for (kin_py_version v = KIN_PY311; v <= KIN_PY314; v++)
+    for (kin_py_version v = KIN_PY311; v <= KIN_PY_NEWEST; v++)
         for (int number = 0; number < 256; number++) {
             kin_op op = kin_op_from_native(v, (uint8_t)number);
             if (op == KIN_OP_NONE || op == KIN_OP_EXTENDED_ARG)

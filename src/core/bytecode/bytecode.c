@@ -334,7 +334,7 @@ kin_code_init(kin_code *c, kin_py_version version, const uint8_t *bytes, uint32_
               uint32_t ntable)
 {
     *c = (kin_code){.version = version, .nbytes = nbytes};
-    if (version < KIN_PY311 || version > KIN_PY314 || nbytes == 0 || nbytes % 2 || nbytes >= NOWHERE)
+    if (version < KIN_PY311 || version > KIN_PY_NEWEST || nbytes == 0 || nbytes % 2 || nbytes >= NOWHERE)
         return KIN_BREAK;
     kin_status status = fill(c, bytes, table, ntable);
     if (status != KIN_OK)

@@ -29,7 +29,7 @@ typedef enum {
     KIN_OP__COUNT
 } kin_op;
 
-typedef enum { KIN_PY311 = 311, KIN_PY312 = 312, KIN_PY313 = 313, KIN_PY314 = 314 } kin_py_version;
+typedef enum { KIN_PY311 = 311, KIN_PY312 = 312, KIN_PY313 = 313, KIN_PY314 = 314, KIN_PY_NEWEST = KIN_PY314 } kin_py_version;
 
 typedef struct {
     uint16_t op;        /* kin_op */

@@ -12,8 +12,6 @@
 #include "py/compat/frame_layout.h"
 #include "py/compat/kinds.h"
 
-#ifdef KIN_FRAMES
-
 #if PY_VERSION_HEX < 0x030C0000
 
 PyObject *
@@ -256,5 +254,4 @@ kin_frame_eval(PyThreadState *ts, kin_frame *frame, uint32_t offset, bool throwi
     return result;
 }
 
-#endif
 #endif

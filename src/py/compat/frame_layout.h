@@ -8,8 +8,9 @@
 
 #include <Python.h>
 
-#if PY_VERSION_HEX >= 0x030B0000 && PY_VERSION_HEX < 0x030F0000
-#define KIN_FRAMES 1
+#if PY_VERSION_HEX < 0x030B0000 || PY_VERSION_HEX >= 0x030F0000
+#error "there is code for CPython 3.11 to 3.14 (CONTRIBUTING.md: a new CPython version)"
+#endif
 
 #include <internal/pycore_frame.h>
 #if PY_VERSION_HEX >= 0x030E0000
@@ -181,5 +182,4 @@ layout_current(PyThreadState *ts)
 #endif
 }
 
-#endif
 #endif

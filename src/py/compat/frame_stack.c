@@ -7,8 +7,6 @@
 
 #include "py/compat/frame_layout.h"
 
-#ifdef KIN_FRAMES
-
 #include "py/compat/recursion.h"
 
 #include <pthread.h>
@@ -445,5 +443,3 @@ kin_frame_func(kin_frame *frame)
 {
     return layout_func(&frame->f);
 }
-
-#endif

@@ -9,8 +9,6 @@
 #include "py/compat/failure.h"
 #include "py/compat/frame_layout.h"
 
-#ifdef KIN_FRAMES
-
 #if PY_VERSION_HEX >= 0x030E0000
 #include <internal/pycore_genobject.h>
 #endif
@@ -123,5 +121,3 @@ kin_generator_end(PyObject *gen)
     Py_XDECREF(closed);
     return closed != NULL ? KIN_OK : KIN_PYERR;
 }
-
-#endif

@@ -15,10 +15,6 @@
 #include <stddef.h>
 #include <string.h>
 
-#if PY_VERSION_HEX < 0x030B0000 || PY_VERSION_HEX >= 0x030F0000
-#error "the heap views know CPython 3.11 to 3.14"
-#endif
-
 /* ---- keys ---------------------------------------------------------------------------------------------------- */
 
 /* How keys are compared. Those of different kinds are never equal, and below none of them lies code of a user. */
