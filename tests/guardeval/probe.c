@@ -22,7 +22,7 @@ static const char *const access_names[] = {
 #undef ACCESS
 };
 static const char *const fact_names[] = {
-#define FACT(NAME, text, guard) #NAME,
+#define FACT(NAME, text, guard, says) #NAME,
 #include "core/trace/facts.def"
 #undef FACT
 };

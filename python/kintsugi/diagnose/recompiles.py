@@ -14,15 +14,15 @@ _OPEN = "; now dynamic"
 
 _GRAD = re.compile(r"^tensor '(?P<name>.*?)' requires_grad mismatch\. expected requires_grad=(?P<was>\d)")
 _MODE = re.compile(r"^(?P<name>\w+\(\)) == (?P<was>\w+)$")
-_ASKED = re.compile(r"(type|len|list)\((.*)\)$")
+_ASKED = re.compile(r"(type|len|tuple|bool)\((.*)\)$")
 _HERE = "the value here"  # the engine's words, as below
 _ENDED = "the recording"
 _LOOP = "the loop here"
 _CALLED = "called with another number of arguments, or with other keywords"  # the engine's words
 _THE_CALL = "the way it is called"
-_PRESENCE = re.compile(r"^(?P<key>'[^']*'|\S+) (?P<absent>not )?in (?P<of>.+?)(?P<attribute>\.__dict__)?$")
+_PRESENCE = re.compile(r"^(?P<key>'[^']*'|\S+) (?P<absent>not )?in (?:vars\((?P<owner>.+)\)|(?P<of>.+))$")
 _NUMBER = re.compile(r"-?[\d.]+(e[-+]?\d+)?$|-?(inf|nan)$")
-_KINDS = {"type": "type", "len": "length", "list": "keys"}
+_KINDS = {"type": "type", "len": "length", "tuple": "keys", "bool": "true"}
 # What to do, by the kind of the fact that did not hold any more.
 _REMEDIES = {
     "value": "pass a number that changes as a tensor (`torch.tensor({name})`), or compile with dynamic=True, which makes ints arguments of the compiled code",
@@ -200,7 +200,7 @@ def _presence(was):
     match = _PRESENCE.match(was)
     if match is None:
         return None
-    name = f"{match['of']}.{match['key'][1:-1]}" if match["attribute"] else f"{match['of']}[{match['key']}]"
+    name = f"{match['owner']}.{match['key'][1:-1]}" if match["owner"] else f"{match['of']}[{match['key']}]"
     return (name, "absent", "there") if match["absent"] else (name, "there", "absent")
 
 
@@ -229,7 +229,7 @@ def _kind(name, fact, dim, change):
         return "presence", name
     if ".__closure__[" in name:
         return "closure", name.partition(".__closure__[")[0]
-    if name.endswith(".__code__"):
+    if was.startswith(("runs ", "was not replaced")):
         return "__code__", name
     if now in ("True", "False", "None") or was.removeprefix("is ") in ("True", "False", "None"):
         return "choice", name
@@ -262,7 +262,7 @@ def _plain(text):
 
 def _name(was):
     """The expression that is compared."""
-    return re.split(r" (?:==|!=|is|in|has|<|>|<=|>=) | not in | lacks ", was, maxsplit=1)[0].strip() or was
+    return re.split(r" (?:==|!=|is|in|has|runs|was|<|>|<=|>=) | not in | lacks ", was, maxsplit=1)[0].strip() or was
 
 
 def _find_fact(was, name, dumps):

@@ -14,9 +14,9 @@ static const char *const access_names[] = {
 };
 
 static const struct {
-    const char *name, *guard;
+    const char *name, *guard, *says;
 } facts[] = {
-#define FACT(NAME, text, guard) [KIN_FACT_##NAME] = {text, guard},
+#define FACT(NAME, text, guard, says) [KIN_FACT_##NAME] = {text, guard, says},
 #include "core/trace/facts.def"
 #undef FACT
 };
@@ -171,4 +171,10 @@ const char *
 kin_fact_guard(kin_fact_kind kind)
 {
     return (unsigned)kind < KIN_FACT__COUNT ? facts[kind].guard : "?";
+}
+
+const char *
+kin_fact_says(kin_fact_kind kind)
+{
+    return (unsigned)kind < KIN_FACT__COUNT ? facts[kind].says : "?";
 }

@@ -36,7 +36,7 @@ typedef enum {
 } kin_access;
 
 typedef enum {
-#define FACT(NAME, text, guard) KIN_FACT_##NAME,
+#define FACT(NAME, text, guard, says) KIN_FACT_##NAME,
 #include "core/trace/facts.def"
 #undef FACT
     KIN_FACT__COUNT
@@ -243,5 +243,6 @@ const char *kin_step_name(kin_step_kind kind);
 const char *kin_access_name(kin_access access);
 const char *kin_fact_name(kin_fact_kind kind);
 const char *kin_fact_guard(kin_fact_kind kind); /* "TENSOR_MATCH" */
+const char *kin_fact_says(kin_fact_kind kind);  /* "len($v) == $n" */
 
 #endif

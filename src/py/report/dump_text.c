@@ -3,7 +3,7 @@
 #include "py/compat/kinds.h"
 #include "py/guardeval/guard_place.h"
 #include "py/report/dump_priv.h"
-#include "py/report/guard_text.h"
+#include "py/report/guard_text_priv.h"
 
 #include <string.h>
 
@@ -356,68 +356,6 @@ dump_known_object(dumper *d, kin_vid vid)
 
 /* ---- guards ---- */
 
-/* "model.Model.forward was not replaced (model.py:6)", or for what is not called after its code "L['fn'] runs scale (model.py:9)". */
-static PyObject *
-code_text(PyObject *source, PyObject *ref)
-{
-    if (ref == NULL || !PyCode_Check(ref))
-        return PyUnicode_FromFormat("%U was not replaced", source);
-    PyObject *name = ((PyCodeObject *)ref)->co_qualname, *place = kin_code_place(ref);
-    PyObject *text = NULL;
-    if (place != NULL && PyUnicode_Tailmatch(source, name, 0, PY_SSIZE_T_MAX, 1) == 1)
-        text = PyUnicode_FromFormat("%U was not replaced (%U)", source, place);
-    else if (place != NULL)
-        text = PyUnicode_FromFormat("%U runs %U (%U)", source, name, place);
-    Py_XDECREF(place);
-    return text;
-}
-
-static PyObject *
-format_fact(dumper *d, const kin_fact *fact, PyObject *source, PyObject *ref)
-{
-    switch ((kin_fact_kind)fact->kind) {
-    case KIN_FACT_TYPE: return PyUnicode_FromFormat("type(%U) is %U", source, ref);
-    case KIN_FACT_TYPE_VERSION: return PyUnicode_FromFormat("type(%U) is %U, and no attribute of the class was set or deleted", source, ref);
-    case KIN_FACT_TYPE_TAG: return PyUnicode_FromFormat("no attribute of class %U or its bases was set or deleted", source);
-    case KIN_FACT_ID: return PyUnicode_FromFormat(PyUnicode_Compare(source, ref) == 0 ? "%U was not rebound" : "%U is %U", source, ref);
-    case KIN_FACT_NOT_ID: return PyUnicode_FromFormat("%U is not %U", source, ref);
-    case KIN_FACT_EQ: return PyUnicode_FromFormat("%U == %U", source, ref);
-    case KIN_FACT_LEN: return PyUnicode_FromFormat("len(%U) == %u", source, fact->num);
-    case KIN_FACT_TRUE: return PyUnicode_FromFormat("bool(%U) is %s", source, fact->num ? "True" : "False");
-    case KIN_FACT_HAS_KEY: return PyUnicode_FromFormat("%U in %U", ref, source);
-    case KIN_FACT_LACKS_KEY: return PyUnicode_FromFormat("%U not in %U", ref, source);
-    case KIN_FACT_LACKS_ATTR: return PyUnicode_FromFormat("%U not in vars(%U)", ref, source);
-    case KIN_FACT_CLASS_LACKS: return PyUnicode_FromFormat("%U has no attribute %U", source, ref);
-    case KIN_FACT_DICT_KEYS: return PyUnicode_FromFormat("tuple(%U) == %U", source, ref);
-    case KIN_FACT_CODE: return code_text(source, kin_refs_get(d->refs, fact->ref));
-    case KIN_FACT_NDEFAULTS: return PyUnicode_FromFormat("%U has %u default%s", source, fact->num, fact->num == 1 ? "" : "s");
-    case KIN_FACT_KWDEFAULT_LACKS: return PyUnicode_FromFormat("%U has no default for %U", source, ref);
-    case KIN_FACT_CELL_EMPTY: return PyUnicode_FromFormat("%U is unbound", source);
-    case KIN_FACT_T_META: {
-        kin_ref note = d->t->vals.at[fact->vid].note;
-        PyObject *what = note ? kin_refs_get(d->refs, note) : NULL;
-        if (what == NULL || !PyUnicode_Check(what))
-            return PyUnicode_FromFormat("check_tensor(%U)", source);
-        PyObject *open = kin_open_text(kin_refs_get(d->refs, fact->ref));
-        PyObject *text = open != NULL ? PyUnicode_FromFormat("check_tensor(%U, %U%U)", source, what, open) : NULL;
-        Py_XDECREF(open);
-        return text;
-    }
-    case KIN_FACT_SAME:
-    case KIN_FACT_NOT_SAME: {
-        PyObject *other = dump_path(d, fact->vid2);
-        if (other == NULL)
-            return NULL;
-        PyObject *text = PyUnicode_FromFormat("%U %s %U", source, fact->kind == KIN_FACT_SAME ? "is" : "is not", other);
-        Py_DECREF(other);
-        return text;
-    }
-    case KIN_FACT_CALL_IS: break;
-    case KIN_FACT__COUNT: break;
-    }
-    return PyUnicode_FromFormat("%s %U", kin_fact_name((kin_fact_kind)fact->kind), source);
-}
-
 /* (callable, args..., result) -> "torch.is_grad_enabled() == True" */
 static PyObject *
 format_state_fact(PyObject *tuple)
@@ -446,9 +384,11 @@ dump_fact_text(dumper *d, const kin_fact *fact)
     if (fact->kind == KIN_FACT_CALL_IS)
         return format_state_fact(fact->ref ? kin_refs_get(d->refs, fact->ref) : NULL);
     PyObject *source = dump_path(d, fact->vid), *ref = source != NULL ? ref_text(d, fact->ref) : NULL;
-    PyObject *text = ref != NULL ? format_fact(d, fact, source, ref) : NULL;
+    PyObject *other = fact->vid2 != 0 ? dump_path(d, fact->vid2) : NULL;
+    PyObject *text = ref != NULL && (other != NULL || fact->vid2 == 0) ? kin_fact_words(d->t, d->refs, fact, source, ref, other) : NULL;
     Py_XDECREF(source);
     Py_XDECREF(ref);
+    Py_XDECREF(other);
     return text;
 }
 

@@ -29,26 +29,6 @@ kin_other_text(PyObject *before, PyObject *obj)
     return text;
 }
 
-static PyObject *
-eq_text(PyObject *path, PyObject *ref)
-{
-    PyObject *value = kin_object_text(ref);
-    PyObject *out = value ? PyUnicode_FromFormat(ref == Py_None ? "%U is %U" : "%U == %U", path, value) : NULL;
-    Py_XDECREF(value);
-    return out;
-}
-
-static PyObject *
-with_object(const char *format, PyObject *first, PyObject *obj, bool object_first)
-{
-    PyObject *text = kin_object_text(obj);
-    PyObject *out = NULL;
-    if (text)
-        out = object_first ? PyUnicode_FromFormat(format, text, first) : PyUnicode_FromFormat(format, first, text);
-    Py_XDECREF(text);
-    return out;
-}
-
 /* "'a', 'b'" */
 static PyObject *
 join_objects(PyObject *const *items, Py_ssize_t n)
@@ -61,15 +41,6 @@ join_objects(PyObject *const *items, Py_ssize_t n)
         Py_SETREF(text, longer);
     }
     return text;
-}
-
-static PyObject *
-keys_text(PyObject *path, PyObject *keys)
-{
-    PyObject *text = join_objects(((PyTupleObject *)keys)->ob_item, PyTuple_GET_SIZE(keys));
-    PyObject *out = text ? PyUnicode_FromFormat("list(%U) == [%U]", path, text) : NULL;
-    Py_XDECREF(text);
-    return out;
 }
 
 static PyObject *
@@ -90,98 +61,85 @@ call_text(PyObject *call)
     return out;
 }
 
+/* "model.Model.forward was not replaced (model.py:6)", or for what is not called after its code "L['fn'] runs scale (model.py:9)". */
 static PyObject *
-tensor_text(const kin_entry *v, const kin_fact *f, PyObject *path)
+code_text(PyObject *source, PyObject *ref)
 {
-    PyObject *note = kin_refs_get(&v->refs, v->trace.vals.at[f->vid].note);
-    if (note == NULL || !PyUnicode_Check(note))
-        return PyUnicode_FromFormat("tensor '%U' has the recorded metadata", path);
-    PyObject *open = kin_open_text(kin_refs_get(&v->refs, f->ref));
-    PyObject *text = open != NULL ? PyUnicode_FromFormat("tensor '%U' is %U%U", path, note, open) : NULL;
+    if (ref == NULL || !PyCode_Check(ref))
+        return PyUnicode_FromFormat("%U was not replaced", source);
+    PyObject *name = ((PyCodeObject *)ref)->co_qualname, *place = kin_code_place(ref);
+    PyObject *text = NULL;
+    if (place != NULL && PyUnicode_Tailmatch(source, name, 0, PY_SSIZE_T_MAX, 1) == 1)
+        text = PyUnicode_FromFormat("%U was not replaced (%U)", source, place);
+    else if (place != NULL)
+        text = PyUnicode_FromFormat("%U runs %U (%U)", source, name, place);
+    Py_XDECREF(place);
+    return text;
+}
+
+/* ", f32[3][1]cpu": what is known of the tensor, where that was noted. */
+static PyObject *
+tensor_text(const kin_trace *t, const kin_refs *refs, const kin_fact *f)
+{
+    kin_ref note = t->vals.at[f->vid].note;
+    PyObject *what = note != 0 ? kin_refs_get(refs, note) : NULL;
+    if (what == NULL || !PyUnicode_Check(what))
+        return PyUnicode_FromString("");
+    PyObject *open = kin_open_text(kin_refs_get(refs, f->ref));
+    PyObject *text = open != NULL ? PyUnicode_FromFormat(", %U%U", what, open) : NULL;
     Py_XDECREF(open);
     return text;
 }
 
+/* What stands for the letter behind a $ in facts.def: new reference. */
 static PyObject *
-alias_text(const kin_entry *v, const kin_fact *f, PyObject *path, bool brief)
+fact_part(char letter, const kin_trace *t, const kin_refs *refs, const kin_fact *f, PyObject *value, PyObject *ref, PyObject *other)
 {
-    PyObject *other = kin_path_text(v, f->vid2, brief);
-    const char *format = f->kind == KIN_FACT_SAME ? "%U is %U" : "%U is not %U";
-    PyObject *out = other ? PyUnicode_FromFormat(format, path, other) : NULL;
-    Py_XDECREF(other);
-    return out;
-}
-
-/* An object that is called by the path itself: what can change is what the path leads to. */
-static PyObject *
-id_text(PyObject *path, PyObject *ref)
-{
-    PyObject *object = kin_named_text(ref), *text = NULL;
-    if (object != NULL)
-        text = PyUnicode_Compare(path, object) == 0 ? PyUnicode_FromFormat("%U was not rebound", path) : PyUnicode_FromFormat("%U is %U", path, object);
-    Py_XDECREF(object);
-    return text;
-}
-
-static PyObject *
-fact_body(const kin_entry *v, const kin_fact *f, PyObject *path, bool brief)
-{
-    PyObject *ref = kin_refs_get(&v->refs, f->ref);
-    switch ((kin_fact_kind)f->kind) {
-    case KIN_FACT_TYPE:
-        return with_object("type(%U) is %U", path, ref, false);
-    case KIN_FACT_TYPE_VERSION:
-        return with_object("type(%U) is %U, and no attribute of the class was set or deleted", path, ref, false);
-    case KIN_FACT_TYPE_TAG:
-        return PyUnicode_FromFormat("no attribute of class %U or its bases was set or deleted", path);
-    case KIN_FACT_ID:
-        return id_text(path, ref);
-    case KIN_FACT_NOT_ID:
-        return with_object("%U is not %U", path, ref, false);
-    case KIN_FACT_EQ:
-        return eq_text(path, ref);
-    case KIN_FACT_LEN:
-        return PyUnicode_FromFormat("len(%U) == %u", path, f->num);
-    case KIN_FACT_TRUE:
-        return PyUnicode_FromFormat(f->num ? "bool(%U)" : "not %U", path);
-    case KIN_FACT_HAS_KEY:
-        return with_object("%U in %U", path, ref, true);
-    case KIN_FACT_LACKS_KEY:
-        return with_object("%U not in %U", path, ref, true);
-    case KIN_FACT_LACKS_ATTR:
-        return with_object("%U not in %U.__dict__", path, ref, true);
-    case KIN_FACT_CLASS_LACKS:
-        return with_object("%U has no attribute %U", path, ref, false);
-    case KIN_FACT_DICT_KEYS:
-        return keys_text(path, ref);
-    case KIN_FACT_CODE:
-        return with_object(PyCode_Check(ref) ? "%U.__code__ is %U" : "%U runs %U", path, ref, false);
-    case KIN_FACT_NDEFAULTS:
-        return f->num ? PyUnicode_FromFormat("len(%U.__defaults__) == %u", path, f->num)
-                      : PyUnicode_FromFormat("%U.__defaults__ is None", path);
-    case KIN_FACT_KWDEFAULT_LACKS:
-        return with_object("%U not in %U.__kwdefaults__", path, ref, true);
-    case KIN_FACT_CELL_EMPTY:
-        return PyUnicode_FromFormat("%U is empty", path);
-    case KIN_FACT_T_META:
-        return tensor_text(v, f, path);
-    case KIN_FACT_SAME: case KIN_FACT_NOT_SAME:
-        return alias_text(v, f, path, brief);
-    case KIN_FACT_CALL_IS:
-        return call_text(ref);
-    case KIN_FACT__COUNT:
-        break;
+    switch (letter) {
+    case 'v': return Py_NewRef(value);
+    case 'r': return Py_NewRef(ref);
+    case 'o': return Py_XNewRef(other);
+    case 'n': return PyUnicode_FromFormat("%u", f->num);
+    case 's': return PyUnicode_FromString(f->num == 1 ? "" : "s");
+    case 'b': return PyUnicode_FromString(f->num ? "True" : "False");
+    case 'c': return code_text(value, kin_refs_get(refs, f->ref));
+    case 'm': return tensor_text(t, refs, f);
+    default: return PyUnicode_FromString("?");
     }
-    return PyUnicode_FromString("<unknown fact>");
+}
+
+PyObject *
+kin_fact_words(const kin_trace *t, const kin_refs *refs, const kin_fact *f, PyObject *value, PyObject *ref, PyObject *other)
+{
+    const char *says = kin_fact_says((kin_fact_kind)f->kind);
+    if (f->kind == KIN_FACT_ID && PyUnicode_Compare(value, ref) == 0) /* called by its path: what can change is what the path leads to */
+        says = "$v was not rebound";
+    else if (f->kind == KIN_FACT_EQ && kin_refs_get(refs, f->ref) == Py_None)
+        says = "$v is $r";
+    PyObject *text = PyUnicode_FromString("");
+    while (text != NULL && *says != '\0') {
+        size_t n = *says == '$' ? 2 : strcspn(says, "$");
+        PyObject *part = *says == '$' ? fact_part(says[1], t, refs, f, value, ref, other) : PyUnicode_FromStringAndSize(says, (Py_ssize_t)n);
+        Py_SETREF(text, part != NULL ? PyUnicode_Concat(text, part) : NULL);
+        Py_XDECREF(part);
+        says += n;
+    }
+    return text;
 }
 
 static PyObject *
 fact_text(const kin_entry *v, uint32_t fact, bool brief)
 {
     const kin_fact *f = &v->trace.facts.at[fact];
-    PyObject *path = kin_path_text(v, f->vid, brief);
-    PyObject *out = path ? fact_body(v, f, path, brief) : NULL;
+    PyObject *ref = f->ref != 0 ? kin_refs_get(&v->refs, f->ref) : Py_None;
+    if (f->kind == KIN_FACT_CALL_IS)
+        return call_text(ref);
+    PyObject *path = kin_path_text(v, f->vid, brief), *other = f->vid2 != 0 ? kin_path_text(v, f->vid2, brief) : NULL;
+    PyObject *object = f->kind == KIN_FACT_ID ? kin_named_text(ref) : kin_object_text(ref);
+    PyObject *out = path != NULL && object != NULL && (other != NULL || f->vid2 == 0) ? kin_fact_words(&v->trace, &v->refs, f, path, object, other) : NULL;
     Py_XDECREF(path);
+    Py_XDECREF(other);
+    Py_XDECREF(object);
     return out;
 }
 
@@ -198,12 +156,10 @@ kin_fact_text(const kin_entry *v, uint32_t fact)
 static PyObject *
 present_keys(PyObject *dict)
 {
-    PyObject *keys = PyDict_Keys(dict);
-    PyObject *text = keys ? join_objects(((PyListObject *)keys)->ob_item, PyList_GET_SIZE(keys)) : NULL;
-    PyObject *out = text ? PyUnicode_FromFormat("[%U]", text) : NULL;
+    PyObject *list = PyDict_Keys(dict), *keys = list ? PyList_AsTuple(list) : NULL, *text = keys ? kin_object_text(keys) : NULL;
+    Py_XDECREF(list);
     Py_XDECREF(keys);
-    Py_XDECREF(text);
-    return out;
+    return text;
 }
 
 /* What is there instead, where that says more than "no longer". NULL without an exception otherwise. */
@@ -246,20 +202,17 @@ tensor_miss(const kin_entry *v, const kin_fact *f, PyObject *obj, bool brief)
 static PyObject *
 class_changed(const kin_entry *v, const kin_fact *f, PyObject *obj, bool brief)
 {
-    PyObject *cls = f->kind == KIN_FACT_TYPE_TAG ? obj : (PyObject *)Py_TYPE(obj);
-    PyObject *name = kin_object_text(cls);
-    PyObject *path = name ? kin_path_text(v, f->vid, brief) : NULL;
-    PyObject *out = NULL;
-    if (path && f->kind == KIN_FACT_TYPE_VERSION && cls != kin_refs_get(&v->refs, f->ref))
-        out = with_object("type(%U) is %U", path, kin_refs_get(&v->refs, f->ref), false);
-    else if (path && f->kind == KIN_FACT_TYPE_TAG)
+    PyObject *cls = f->kind == KIN_FACT_TYPE_TAG ? obj : (PyObject *)Py_TYPE(obj), *before = kin_refs_get(&v->refs, f->ref);
+    PyObject *name = kin_object_text(cls), *path = name ? kin_path_text(v, f->vid, brief) : NULL, *was = NULL, *out = NULL;
+    if (path && f->kind == KIN_FACT_TYPE_TAG)
         out = PyUnicode_FromFormat("an attribute of class %U or its bases was set or deleted", path);
-    else if (path)
+    else if (path && cls == before)
         out = PyUnicode_FromFormat("an attribute of %U, the class of %U, was set or deleted", name, path);
-    if (out && f->kind == KIN_FACT_TYPE_VERSION && cls != kin_refs_get(&v->refs, f->ref))
-        Py_SETREF(out, PyUnicode_FromFormat("%U (now %U)", out, name));
+    else if (path && (was = kin_object_text(before)) != NULL)
+        out = PyUnicode_FromFormat("type(%U) is %U (now %U)", path, was, name);
     Py_XDECREF(name);
     Py_XDECREF(path);
+    Py_XDECREF(was);
     return out;
 }
 

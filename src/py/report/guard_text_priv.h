@@ -11,4 +11,7 @@ PyObject *kin_named_text(PyObject *obj);
 /* ... that has come in place of another one. */
 PyObject *kin_other_text(PyObject *before, PyObject *obj);
 
+/* The words of facts.def about a fact, with its value, its object and its other value as text. */
+PyObject *kin_fact_words(const kin_trace *t, const kin_refs *refs, const kin_fact *f, PyObject *value, PyObject *ref, PyObject *other);
+
 #endif
