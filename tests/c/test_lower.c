@@ -121,14 +121,14 @@ test_outputs(void)
           "%12 = aten.add_.Tensor(%11!, 1) : f32[2, 4]{4, 1}@6+0\n%13 = aten.view.default(%12, [8]) : f32[8]{1}@6+0\n"
           "%14 = aten.detach.default(%1) : f32[2, 4]{4, 1}@1+0\n"
           "return %1, %2, %4, %5, %5, %7, %8, %9, %10, %12, %13, %14\n", &l, &text);
-    static const struct { uint8_t kind; bool whole; uint32_t index; int64_t offset; bool apart; uint32_t writes; } wanted[] = {
+    static const struct { uint8_t kind; bool whole; uint32_t index; int64_t offset; bool detached; uint32_t writes; } wanted[] = {
         {KIN_OUT_INPUT, true, 0, 0}, {KIN_OUT_INPUT, false, 0, 0}, {KIN_OUT_SHARED, false, 0, 4}, {KIN_OUT_FRESH, false, 1, 0},
         {KIN_OUT_FRESH, false, 1, 0}, {KIN_OUT_FRESH, false, 2, 0}, {KIN_OUT_EXTERN, false, 3, 0}, {KIN_OUT_INPUT, false, 0, 4},
         {KIN_OUT_SHARED, false, 3, 0, true, 0}, {KIN_OUT_FRESH, false, 4, 0, false, 1}, {KIN_OUT_SHARED, false, 4, 0, false, 1},
         {KIN_OUT_INPUT, false, 0, 0, true, 0}};
     if (CHECK(l.outs.len == sizeof wanted / sizeof *wanted))
         for (unsigned i = 0; i < l.outs.len; i++) {
-            CHECK_EQ(l.outs.at[i].apart, wanted[i].apart);
+            CHECK_EQ(l.outs.at[i].detached, wanted[i].detached);
             CHECK_EQ(l.outs.at[i].writes, wanted[i].writes);
             CHECK_EQ(l.outs.at[i].kind, wanted[i].kind);
             CHECK_EQ(l.outs.at[i].whole, wanted[i].whole);

@@ -237,7 +237,7 @@ lower_call(low *l, uint32_t number)
 typedef enum {
     OWNER, /* the tensor that the memory was made for */
     VIEW,  /* of it, in autograd's sense */
-    APART  /* shares its memory without being a view */
+    DETACHED  /* shares its memory without being a view */
 } standing;
 
 static standing
@@ -249,7 +249,7 @@ standing_of(const low *l, kin_aten_val v)
         const kin_aten_arg *written = kin_aten_written(l->g, call);
         if (written == NULL || kin_aten_at(l->g, written->value)->storage != a->storage)
             return parent_of(l, call, v) == 0 ? OWNER
-                   : kin_aten_op_is(kin_aten_op_of(call), KIN_ATEN_NO_VIEW) ? APART : VIEW;
+                   : kin_aten_op_is(kin_aten_op_of(call), KIN_ATEN_NO_VIEW) ? DETACHED : VIEW;
         v = written->value; /* the same tensor */
         a = kin_aten_at(l->g, v);
     }
@@ -307,7 +307,7 @@ lower_output(low *l, kin_aten_val v, uint32_t *made)
     const low_storage *s = &l->storages[a->storage];
     const kin_aten_value *base = kin_aten_at(l->g, low_root(l, v));
     standing stands = standing_of(l, v);
-    kin_lower_out out = {.sizes = a->sizes, .strides = a->strides, .ndim = a->ndim, .offset = a->offset, .apart = stands == APART};
+    kin_lower_out out = {.sizes = a->sizes, .strides = a->strides, .ndim = a->ndim, .offset = a->offset, .detached = stands == DETACHED};
     if (s->of_input) {
         if (a->dtype != base->dtype) {
             kin_text_addf(l->why, "output %%%u is an input with another dtype", v);

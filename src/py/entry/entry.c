@@ -65,7 +65,7 @@ kin_entry_free(kin_entry *v)
     kin_vec_deinit(&v->asked);
     kin_vec_deinit(&v->declared);
     kin_vec_deinit(&v->exact);
-    kin_vec_deinit(&v->steady);
+    kin_vec_deinit(&v->invariant);
     kin_vec_deinit(&v->kept);
     kin_vec_deinit(&v->random);
     kin_vec_deinit(&v->barriers);

@@ -74,7 +74,7 @@ typedef struct kin_entry {
     struct kin_subgraphs *subgraphs; /* what a backend compiled; NULL: step by step */
     void (*release_subgraphs)(struct kin_subgraphs *);
     KIN_VEC(uint32_t) excluded; /* calls that cannot be compiled together with others */
-    KIN_VEC(uint32_t) steady; /* calls that were alike for inputs of two kinds, while others of their subgraph were not */
+    KIN_VEC(uint32_t) invariant; /* calls that were alike for inputs of two kinds, while others of their subgraph were not */
     KIN_VEC(uint32_t) kept; /* calls of subgraphs that run early that are not made again: they draw random numbers, or write */
     KIN_VEC(uint32_t) random; /* ... those that draw */
     KIN_VEC(uint32_t) barriers; /* steps before which a call may raise: that they ran must not be observable */

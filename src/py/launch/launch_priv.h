@@ -259,7 +259,7 @@ bool launch_numbers_decided(kernel_launcher *self, launch_version *version, cons
 /* Finds out which calls differ between kinds of inputs, and excludes them from the subgraph. */
 void launch_look_what_varies(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in);
 /* Are all its calls shape-invariant, as found by the above? */
-bool launch_is_steady(const kin_entry *v, const kin_subgraph *subgraph);
+bool launch_is_invariant(const kin_entry *v, const kin_subgraph *subgraph);
 
 /* -- compile.c -------------------------------------------------------------------------------------------------- */
 

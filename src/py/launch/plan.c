@@ -34,9 +34,9 @@ plan_subgraph(kin_entry *v, kin_subgraphs *subgraphs, uint32_t u, const kin_laun
         if (launcher != NULL)
             launcher->refs++;
         else { /* code behind many graph breaks may seldom be reached, and hundreds of subgraphs take long to compile: they have to pay */
-            bool steady = launch_is_steady(v, subgraph);
-            bool must_pay = context->later || u >= KIN_TIER_USUAL_SUBGRAPHS || (!steady && launch_subgraph_is_chosen(v, subgraph));
-            launcher = launch_new(context, v->trace.steps.at[subgraph->first].graph, must_pay || (!steady && launch_subgraph_varies(v, subgraph)), must_pay);
+            bool invariant = launch_is_invariant(v, subgraph);
+            bool must_pay = context->later || u >= KIN_TIER_USUAL_SUBGRAPHS || (!invariant && launch_subgraph_is_chosen(v, subgraph));
+            launcher = launch_new(context, v->trace.steps.at[subgraph->first].graph, must_pay || (!invariant && launch_subgraph_varies(v, subgraph)), must_pay);
         }
         status = launcher == NULL ? KIN_NOMEM : kin_subgraph_set(v, subgraphs, u, in.at, in.len, out.at, out.len, launcher);
         kin_launcher_release(launcher);

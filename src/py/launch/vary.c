@@ -73,17 +73,17 @@ static kin_status
 part(const kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, const kin_capture *capture)
 {
     launch_numbers differ = {0};
-    uint32_t n = 0, before = v->steady.len;
+    uint32_t n = 0, before = v->invariant.len;
     kin_status status = KIN_OK;
     for (uint32_t i = subgraph->first; i <= subgraph->last && status == KIN_OK; i++) {
         if (!is_call(&v->trace.steps.at[i]) || n >= self->seen.len)
             continue;
         bool same = self->seen.at[n++] == hash_of_step(capture, i);
-        status = same ? kin_vec_push(&v->steady, i) : kin_vec_push(&differ, i);
+        status = same ? kin_vec_push(&v->invariant, i) : kin_vec_push(&differ, i);
     }
-    bool most = v->steady.len - before >= KIN_TIER_VARY_ALIKE && v->steady.len - before >= differ.len;
+    bool most = v->invariant.len - before >= KIN_TIER_VARY_ALIKE && v->invariant.len - before >= differ.len;
     if (!most)
-        v->steady.len = before;
+        v->invariant.len = before;
     if (status == KIN_OK && differ.len > 0 && most)
         status = launch_exclude(v, differ.at, differ.len);
     kin_vec_deinit(&differ);
@@ -114,10 +114,10 @@ launch_look_what_varies(kernel_launcher *self, kin_entry *v, const kin_subgraph 
 }
 
 bool
-launch_is_steady(const kin_entry *v, const kin_subgraph *subgraph)
+launch_is_invariant(const kin_entry *v, const kin_subgraph *subgraph)
 {
     for (uint32_t i = subgraph->first; i <= subgraph->last; i++)
-        if (is_call(&v->trace.steps.at[i]) && !kin_step_is_in(v->steady.at, v->steady.len, i))
+        if (is_call(&v->trace.steps.at[i]) && !kin_step_is_in(v->invariant.at, v->invariant.len, i))
             return false;
     return true;
 }

@@ -14,7 +14,7 @@ launch_view_of(PyObject *base, const launch_out *o)
     PyObject *at = PyLong_FromLongLong(kin_tensor_offset(base) + o->offset);
     PyObject *view = at == NULL ? NULL : PyObject_CallMethod(base, "as_strided", "OOO", o->sizes, o->strides, at);
     Py_XDECREF(at);
-    if (view != NULL && o->apart)
+    if (view != NULL && o->detached)
         Py_SETREF(view, PyObject_CallMethod(view, "detach", NULL));
     return view;
 }

@@ -161,7 +161,7 @@ mark_detached(const launch_training *t, const kin_capture *capture, launch_code 
     for (uint32_t number = 0; number < code->nfakes; number++) {
         const launch_give *g = &code->by_fake[number];
         if (g->shape == NULL && g->kind == LAUNCH_GIVE_OUT && g->index < code->nouts && is_outside(t, code, g->index))
-            code->outs[g->index].apart = !kin_tensor_requires_grad(PyList_GET_ITEM(capture->fakes, number));
+            code->outs[g->index].detached = !kin_tensor_requires_grad(PyList_GET_ITEM(capture->fakes, number));
     }
 }
 
@@ -356,7 +356,7 @@ view_of(PyObject *base, const launch_out *o)
 {
     Py_ssize_t ndim = PyTuple_GET_SIZE(o->sizes);
     int64_t below = 1, all = 1, own = 1;
-    bool rows = o->offset == 0 && !o->apart;
+    bool rows = o->offset == 0 && !o->detached;
     for (Py_ssize_t d = ndim; rows && d-- > 0;) {
         int64_t size = PyLong_AsLongLong(PyTuple_GET_ITEM(o->sizes, d));
         rows = PyLong_AsLongLong(PyTuple_GET_ITEM(o->strides, d)) == below;
