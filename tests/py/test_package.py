@@ -41,7 +41,7 @@ DUMP = {"name": "f", "filename": "m.py", "firstlineno": 1, "record_ns": 1e6, "gr
                    "line": 4, "function": "f"}],
         "breaks": [{**fake_engine.ROW, "filename": "m.py", "line": 5, "function": "f", "user_stack": [("m.py", 5, "f")],
                     "context": "", "step": 3}],
-        "effects": [{"text": "call(print)", "kind": "call", "filename": "m.py", "line": 6, "function": "f"}], "asked": [], "exact_sizes": [], "steps": []}
+        "effects": [{"text": "call(print)", "kind": "call", "filename": "m.py", "line": 6, "function": "f"}], "handed_out": [], "asked": [], "exact_sizes": [], "steps": []}
 engine.next_dump = DUMP
 def f(x):
     return x + 1
