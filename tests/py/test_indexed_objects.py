@@ -251,3 +251,31 @@ def test_other_tensors_are_asked(fn):
             except (RuntimeError, ValueError) as e:
                 answers.append(str(e))
         assert answers[0] == answers[1]
+
+
+class Said(Items):
+    """Says another length than it has."""
+
+    def __init__(self, length, *items):
+        super().__init__(*items)
+        self.length = length
+
+    def __len__(self):
+        return self.length
+
+
+@pytest.mark.parametrize("length", [-1, -(2**70), 2**70, 0, 7, True])
+def test_a_length_that_is_none(length):
+    """CPython takes the length for a hint: what cannot be one raises, and all others do not count."""
+    def fn(x):
+        return torch.stack(list(Said(length, x, x + 1)))
+
+    def outcome(call):
+        try:
+            return call(torch.ones(2)).tolist()
+        except (ValueError, OverflowError) as error:
+            return type(error), str(error)
+
+    compiled = kintsugi.compile(fn)
+    for _ in range(3):
+        assert outcome(compiled) == outcome(fn)

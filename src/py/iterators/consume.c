@@ -229,7 +229,8 @@ static void
 go_on_measured(rec *r, rec_consumer *c, PyObject *length)
 {
     c->measuring = c->wants = false;
-    if (!PyLong_CheckExact(length) || Py_SIZE(length) < 0) {
+    if (!PyLong_CheckExact(length) || PyLong_AsSsize_t(length) < 0) {
+        PyErr_Clear(); /* too large */
         rec_refuse(r);
     } else if (c->asked != 0) {
         rec_ask_on(r, c);
