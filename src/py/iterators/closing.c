@@ -12,6 +12,8 @@ bool
 rec_throw_into(rec *r, rec_gen *gen, kin_vid what)
 {
     rec_resume_frame(r, gen);
+    rec_frame *rf = gen->frame;
+    rf->slots[rf->nlocals + rf->sp++] = rec_const(r, Py_None); /* what it would have been sent */
     r->thrown = what; /* the driver has it raised */
     return true;
 }
