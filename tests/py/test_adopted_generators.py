@@ -6,6 +6,8 @@ import torch
 import kintsugi
 from kintsugi._engine import engine
 
+pytestmark = pytest.mark.usefixtures("no_failure_of_our_own")
+
 
 class Plain(Exception):
     pass
@@ -80,14 +82,6 @@ def also_held_by_others(x, n):
 
 PROGRAMS = [condition_on_size, new_at_the_exit, half_used_at_the_exit, inside_a_call, two_at_once, also_held_by_others]
 CALLS = [(6, 0), (6, 1), (4, 2), (6, 3), (8, 1), (2, 2), (6, 0), (3, 3), (6, 2), (4, 0), (8, 3), (6, 1)]
-
-
-@pytest.fixture(autouse=True)
-def no_failure_of_our_own():
-    engine.events()
-    yield
-    engine.force_exit(None)
-    assert [event for event in engine.events() if event["event"] == "bug"] == []
 
 
 @pytest.mark.parametrize("program", PROGRAMS)

@@ -12,6 +12,8 @@ from torch import nn
 import kintsugi
 from kintsugi._engine import engine
 
+pytestmark = pytest.mark.usefixtures("no_failure_of_our_own")
+
 LOG = []
 
 
@@ -502,14 +504,6 @@ def run(fn, *args):
     LOG.clear()
     result = fn(*args)
     return str(result), list(LOG)
-
-
-@pytest.fixture(autouse=True)
-def no_failure_of_our_own():
-    engine.events()
-    yield
-    engine.force_exit(None)
-    assert [event for event in engine.events() if event["event"] == "bug"] == []
 
 
 @pytest.mark.parametrize("program", PROGRAMS)

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 import kintsugi
-from kintsugi._engine import engine
+
+pytestmark = pytest.mark.usefixtures("no_failure_of_our_own")
 
 LOG = []
 
@@ -161,13 +162,6 @@ def run(fn, *args):
     result = fn(*args)
     before = list(LOG)
     return str(list(result) if hasattr(result, "send") else result), before, list(LOG)
-
-
-@pytest.fixture(autouse=True)
-def no_failure_of_our_own():
-    engine.events()
-    yield
-    assert [event for event in engine.events() if event["event"] == "bug"] == []
 
 
 @pytest.mark.parametrize("make", GENERATORS)

@@ -21,6 +21,19 @@ read_operands(const shape_call *c, shape_tensor *operands, unsigned count)
     return tensor;
 }
 
+/* A further operand, if it is given: a tensor. */
+static bool
+read_optional(const shape_call *c, unsigned at, const char *keyword, shape_tensor *operands, unsigned *count)
+{
+    return shape_arg(c, at, keyword) == NULL || shape_read(c, at, keyword, &operands[(*count)++]);
+}
+
+static bool
+has_sizes(const shape_tensor *t, unsigned ndim, const int64_t *sizes)
+{
+    return t->ndim == ndim && memcmp(t->sizes, sizes, ndim * sizeof *sizes) == 0;
+}
+
 /* The result for these operands, which are cast to what is computed in. */
 static bool
 compute(shape_call *c, shape_tensor *operands, unsigned count, int row)
@@ -120,11 +133,8 @@ shape_clamp_tensor(shape_call *c, int row)
 {
     shape_tensor operands[3];
     unsigned count = 1;
-    if (!shape_read(c, 0, "self", &operands[0]))
+    if (!shape_read(c, 0, "self", &operands[0]) || !read_optional(c, 1, "min", operands, &count) || !read_optional(c, 2, "max", operands, &count))
         return false;
-    for (unsigned i = 1; i <= 2; i++)
-        if (shape_arg(c, i, i == 1 ? "min" : "max") != NULL && !shape_read(c, i, i == 1 ? "min" : "max", &operands[count++]))
-            return false;
     return count > 1 && compute(c, operands, count, TAKES_INT | TAKES_FLOAT);
 }
 
@@ -173,8 +183,7 @@ shape_like_first(shape_call *c, int count)
     int64_t sizes[KIN_IR_MAX_DIMS];
     if (!read_operands(c, t, (unsigned)count) || t[0].val == 0 || !kin_dtype_is_float(t[0].dtype))
         return false;
-    if (count == 2 && (t[1].dtype != t[0].dtype || !shape_broadcast(t, 2, &ndim, sizes) || ndim != t[0].ndim ||
-                       memcmp(sizes, t[0].sizes, ndim * sizeof *sizes) != 0))
+    if (count == 2 && (t[1].dtype != t[0].dtype || !shape_broadcast(t, 2, &ndim, sizes) || !has_sizes(&t[0], ndim, sizes)))
         return false;
     return shape_add_like(c, &t[0], t[0].dtype, SHAPE_PRESERVE);
 }
@@ -208,7 +217,7 @@ shape_loss(shape_call *c, int made_like_first)
     shape_tensor t[2];
     int64_t reduction;
     if (!read_operands(c, t, 2) || !shape_int(c, 2, "reduction", 1, &reduction) || t[0].dtype != t[1].dtype ||
-        t[0].val == 0 || t[1].val == 0 || t[0].ndim != t[1].ndim || memcmp(t[0].sizes, t[1].sizes, sizeof t[0].sizes) != 0)
+        t[0].val == 0 || t[1].val == 0 || !has_sizes(&t[0], t[1].ndim, t[1].sizes))
         return false; /* sizes that differ: a warning */
     if (reduction == 0 && made_like_first)
         return kin_dtype_is_float(t[0].dtype) && shape_add_like(c, &t[0], t[0].dtype, SHAPE_PRESERVE);
@@ -225,15 +234,13 @@ shape_entropy(shape_call *c, int reduction_at)
     unsigned count = 2, ndim;
     int64_t reduction, sizes[KIN_IR_MAX_DIMS];
     if (!read_operands(c, t, 2) || !shape_int(c, (unsigned)reduction_at, "reduction", 1, &reduction) || t[0].val == 0 || t[1].val == 0 ||
-        t[0].ndim != t[1].ndim || memcmp(t[0].sizes, t[1].sizes, t[0].ndim * sizeof *t[0].sizes) != 0 || !kin_dtype_is_float(t[0].dtype))
+        !has_sizes(&t[0], t[1].ndim, t[1].sizes) || !kin_dtype_is_float(t[0].dtype) || !read_optional(c, 2, "weight", t, &count) ||
+        (reduction_at > 3 && !read_optional(c, 3, "pos_weight", t, &count)))
         return false;
-    for (int at = 2; at < reduction_at; at++)
-        if (shape_arg(c, (unsigned)at, at == 2 ? "weight" : "pos_weight") != NULL && !shape_read(c, (unsigned)at, at == 2 ? "weight" : "pos_weight", &t[count++]))
-            return false;
     for (unsigned i = 1; i < count; i++)
         if (t[i].dtype != t[0].dtype)
             return false;
-    if (!shape_broadcast(t, count, &ndim, sizes) || ndim != t[0].ndim || memcmp(sizes, t[0].sizes, ndim * sizeof *sizes) != 0)
+    if (!shape_broadcast(t, count, &ndim, sizes) || !has_sizes(&t[0], ndim, sizes))
         return false;
     if (reduction != 0)
         return shape_add_contiguous(c, t[0].dtype, 0, NULL);

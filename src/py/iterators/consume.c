@@ -351,13 +351,14 @@ forget_operands(rec *r, const rec_consumer *c)
     }
 }
 
-rec_consumer *
-rec_begin_consumer(rec *r, struct rec_gen *gen)
+/* The consumer of the top frame's instruction, in a region that begins at `snap` (0: here) if there is none. */
+static rec_consumer *
+new_consumer(rec *r, rec_gen *gen, uint32_t snap)
 {
     if (r->depth >= 100)
         return NULL;
     bool opened = r->region == NULL;
-    if (opened && !rec_region_open(r, &consumers, 0))
+    if (opened && !rec_region_open(r, &consumers, snap))
         return NULL;
     rec_consumer *c = calloc(1, sizeof *c);
     if (c == NULL) {
@@ -368,10 +369,19 @@ rec_begin_consumer(rec *r, struct rec_gen *gen)
         return NULL;
     }
     c->gen = gen;
-    c->wants = gen == NULL || gen->state != GEN_DONE;
-    c->ended = !c->wants;
     r->top->consumer = c;
     r->top->await = AWAIT_CONSUMER;
+    return c;
+}
+
+rec_consumer *
+rec_begin_consumer(rec *r, struct rec_gen *gen)
+{
+    rec_consumer *c = new_consumer(r, gen, 0);
+    if (c == NULL)
+        return NULL;
+    c->wants = gen == NULL || gen->state != GEN_DONE;
+    c->ended = !c->wants;
     note_operands(r, c);
     return c;
 }
@@ -379,18 +389,11 @@ rec_begin_consumer(rec *r, struct rec_gen *gen)
 bool
 rec_begin_dropping(rec *r, const consumer_row *row, rec_gen *gen, uint32_t snap)
 {
-    rec_consumer *c = r->depth < 100 && rec_region_open(r, &consumers, snap) ? calloc(1, sizeof *c) : NULL;
-    if (c == NULL) {
-        if (r->region != NULL)
-            rec_region_free(r->region);
-        r->region = NULL;
+    rec_consumer *c = new_consumer(r, gen, snap);
+    if (c == NULL)
         return false;
-    }
     c->row = row;
-    c->gen = gen;
     c->ended = true;
-    r->top->consumer = c;
-    r->top->await = AWAIT_CONSUMER;
     return true;
 }
 
