@@ -41,6 +41,7 @@ kin_intern_clear(kin_intern *t)
 {
     t->bytes.len = t->keys.len = 0;
     kin_table_clear(&t->table);
+    t->failed = false;
 }
 
 void

@@ -80,8 +80,10 @@ kin_table_remove(kin_table *t, uint64_t hash, uint32_t number)
 void
 kin_table_clear(kin_table *t)
 {
-    if (t->size > 0)
+    if (t->used > 0)
         memset(t->places, 0, t->size * sizeof *t->places);
+    while (t->size > 16 && t->used < t->size / 8) /* or clearing a table that was large once would cost as much each time */
+        t->size /= 2;
     t->used = 0;
 }
 

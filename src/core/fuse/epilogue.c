@@ -256,8 +256,6 @@ const char *
 fuse_try_epilogue(fuse *f, uint32_t g, const statement *s, const kin_irn_list *reads)
 {
     group *to = &f->groups.at[g];
-    kin_loops k;
-    kin_irn_list of = {0};
     fuse_window window;
     if (s->kind != ST_VALUE || !to->is_extern || !has_blocks(f, to->call))
         return "something else is made between the product and this";
@@ -267,9 +265,7 @@ fuse_try_epilogue(fuse *f, uint32_t g, const statement *s, const kin_irn_list *r
     if (kin_vec_push(&to->statements, *s) != KIN_OK)
         return "memory";
     to->result = result;
-    const char *why = fuse_build_epilogue(f, to, &k, &of, &window);
-    kin_loops_deinit(&k);
-    kin_vec_deinit(&of);
+    const char *why = fuse_build_epilogue(f, to, &f->scratch.trial, &f->scratch.trial_of, &window);
     if (why)
         to->statements.len = 0;
     return why;

@@ -133,15 +133,12 @@ static const char *
 try_join(fuse *f, uint32_t g, const statement *s)
 {
     group *to = &f->groups.at[g];
-    kin_loops k;
-    kin_irn_list of = {0};
+    kin_loops *k = &f->scratch.trial;
     if (kin_vec_push(&to->statements, *s) != KIN_OK)
         return "memory";
-    const char *why = fuse_build(f, to->statements.at, to->statements.len, false, &k, &of);
-    if (why == NULL && to->statements.len > 1 && is_better_apart(&k))
+    const char *why = fuse_build(f, to->statements.at, to->statements.len, false, k, &f->scratch.trial_of);
+    if (why == NULL && is_better_apart(k))
         why = "faster apart";
-    kin_loops_deinit(&k);
-    kin_vec_deinit(&of);
     if (why)
         to->statements.len--;
     return why;
@@ -221,6 +218,15 @@ find_group(fuse *f, const statement *s, const sources *from)
     return FUSE_NONE;
 }
 
+/* A group of its own. Whether there is code for it shows when all are made programs (layout.c). */
+static uint32_t
+alone(fuse *f, const statement *s)
+{
+    uint32_t g = new_group(f, false, 0);
+    f->failed = f->failed || kin_vec_push(&f->groups.at[g].statements, *s) != KIN_OK;
+    return g;
+}
+
 static kin_status
 place(fuse *f, statement s)
 {
@@ -231,16 +237,10 @@ place(fuse *f, statement s)
         return f->failed ? KIN_NOMEM : KIN_OK;
     }
     uint32_t g = find_group(f, &s, &from);
-    if (g == FUSE_NONE) {
-        g = new_group(f, false, 0);
-        const char *why = f->failed ? "memory" : try_join(f, g, &s);
-        if (why) {
-            note(f, "no code", s.node, why);
-            kin_vec_deinit(&from.reads);
-            return f->failed ? KIN_NOMEM : KIN_BREAK;
-        }
-    }
-    joined(f, g, &s, &from);
+    if (g == FUSE_NONE)
+        g = alone(f, &s);
+    if (!f->failed)
+        joined(f, g, &s, &from);
     kin_vec_deinit(&from.reads);
     return f->failed ? KIN_NOMEM : KIN_OK;
 }
@@ -398,15 +398,11 @@ reads_where_it_writes(const fuse *f, const kin_loops *k, const kin_irn_list *of)
 static bool
 may_compute_in_place(fuse *f, const statement *s, uint32_t n)
 {
-    kin_loops k;
-    kin_irn_list of = {0};
-    bool ok = fuse_build(f, s, n, false, &k, &of) == NULL && !k.checks && k.actions.len == n;
-    for (uint32_t a = 0; ok && a < k.actions.len; a++)
-        ok = k.actions.at[a].kind == KIN_LA_STORE;
-    ok = ok && reads_where_it_writes(f, &k, &of);
-    kin_loops_deinit(&k);
-    kin_vec_deinit(&of);
-    return ok;
+    const kin_loops *k = &f->scratch.trial;
+    bool ok = fuse_build(f, s, n, false, &f->scratch.trial, &f->scratch.trial_of) == NULL && !k->checks && k->actions.len == n;
+    for (uint32_t a = 0; ok && a < k->actions.len; a++)
+        ok = k->actions.at[a].kind == KIN_LA_STORE;
+    return ok && reads_where_it_writes(f, k, &f->scratch.trial_of);
 }
 
 static void
@@ -486,20 +482,14 @@ place_write_back(fuse *f, kin_irn n)
 {
     statement s = write_back_of(n);
     sources from;
-    const char *why = NULL;
     sources_of(f, &s, &from);
-    if (!joins_last_write_back(f, &s, &from)) {
-        uint32_t g = new_group(f, false, 0);
-        why = f->failed ? "memory" : try_join(f, g, &s);
-        if (why)
-            note(f, "no code", n, why);
-    }
-    if (why == NULL) {
-        joined(f, f->groups.len - 1, &s, &from);
-        f->groups.at[f->groups.len - 1].write_back = f->groups.at[f->groups.len - 1].closed = true;
+    uint32_t g = joins_last_write_back(f, &s, &from) ? f->groups.len - 1 : alone(f, &s);
+    if (!f->failed) {
+        joined(f, g, &s, &from);
+        f->groups.at[g].write_back = f->groups.at[g].closed = true;
     }
     kin_vec_deinit(&from.reads);
-    return f->failed ? KIN_NOMEM : why ? KIN_BREAK : KIN_OK;
+    return f->failed ? KIN_NOMEM : KIN_OK;
 }
 
 static kin_status
@@ -607,6 +597,7 @@ kin_status
 kin_fuse(const kin_ir *ir, kin_fused *out, kin_text *notes)
 {
     fuse f = {.ir = ir, .notes = notes};
+    fuse_scratch_init(&f.scratch);
     *out = (kin_fused){0};
     kin_status s = make_room(&f) ? run(&f, out) : KIN_NOMEM;
     for (uint32_t g = 0; g < f.groups.len; g++) {
@@ -615,6 +606,7 @@ kin_fuse(const kin_ir *ir, kin_fused *out, kin_text *notes)
     }
     kin_vec_deinit(&f.groups);
     kin_vec_deinit(&f.ints);
+    fuse_scratch_deinit(&f.scratch);
     free(f.nodes);
     free(f.visited);
     if (s != KIN_OK) {

@@ -47,8 +47,28 @@ typedef struct {
     double cost;               /* to compute one element where it is read */
 } node_info;
 
+typedef KIN_VEC(kin_irn) kin_irn_list;
+
+/* A value of the kernel that is being built: where its elements are made. */
+typedef struct {
+    kin_irn node;
+    uint32_t inst; /* 0: no element can be read here, only some of them are made in this group */
+    kin_ix coords[KIN_IR_MAX_DIMS];
+} fuse_known;
+
+/* What walk.c works in: kept from one kernel to the next, as most are built several times, with one statement more each time. */
+typedef struct {
+    KIN_VEC(fuse_known) known; /* values of this group made so far */
+    kin_intern inst_keys, memo_keys;
+    KIN_VEC(uint32_t) memo;    /* instruction by memo key; 0 = being computed */
+    KIN_VEC(uint32_t) phases;  /* by instruction */
+    kin_loops trial;           /* of kernels that are built to see whether they can be */
+    kin_irn_list trial_of;
+} fuse_scratch;
+
 typedef struct {
     const kin_ir *ir;
+    fuse_scratch scratch;
     node_info *nodes;
     KIN_VEC(int64_t) ints;     /* [0] unused */
     KIN_VEC(group) groups;
@@ -71,9 +91,10 @@ bool fuse_is_dear_cat(const fuse *f, kin_irn n);
 /* Result of an extern call that writes into memory it is given. */
 bool fuse_is_into(const fuse *f, kin_irn n);
 
-/* -- walk.c: the statements as loops. NULL = they are; else why not. reads (may be NULL) collects what is loaded. final: values
+/* -- walk.c: the statements as loops, in k (initialised, or the loops of another kernel). NULL = they are; else why not. final: values
  * that nobody outside needs are not stored, and loops are arranged. of_buffers: the node behind each buffer of the kernel. */
-typedef KIN_VEC(kin_irn) kin_irn_list;
+void fuse_scratch_init(fuse_scratch *s);
+void fuse_scratch_deinit(fuse_scratch *s);
 const char *fuse_build(fuse *f, const statement *s, uint32_t n, bool final, kin_loops *k, kin_irn_list *of_buffers);
 
 /* -- epilogue.c: what is done on blocks of a product. */

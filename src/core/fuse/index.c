@@ -1,13 +1,23 @@
 /* Index expressions in a canonical form: terms sorted by atom, no zero coefficients, equal ones numbered once. */
 #include "core/fuse/index.h"
 
+#include <stddef.h>
+
 enum { MOST_TERMS = 64 };
 
 typedef struct {
     int64_t constant;
-    kin_ix_term terms[MOST_TERMS];
+    kin_ix_term terms[MOST_TERMS]; /* behind the constant: the bytes up to the last term are the key */
     uint32_t nterms;
 } sum;
+
+/* Without clearing the room for its terms, which would take longer than what is mostly done with it. */
+static void
+begin_sum(sum *s, int64_t constant)
+{
+    s->constant = constant;
+    s->nterms = 0;
+}
 
 void
 kin_ix_init(kin_ix_space *s)
@@ -22,7 +32,7 @@ kin_ix_clear(kin_ix_space *s)
     s->exprs.len = s->terms.len = s->atoms.len = 0;
     kin_intern_clear(&s->expr_keys);
     kin_intern_clear(&s->atom_keys);
-    s->split = false;
+    s->split = s->failed = false;
     (void)kin_ix_const(s, 0);
 }
 
@@ -51,16 +61,10 @@ range_of(const kin_ix_space *s, kin_ix_expr *e, const sum *from)
 static kin_ix
 intern_sum(kin_ix_space *s, const sum *from)
 {
-    struct {
-        int64_t constant;
-        kin_ix_term terms[MOST_TERMS];
-    } key;
     if (s->failed)
         return 0;
-    key.constant = from->constant;
-    memcpy(key.terms, from->terms, from->nterms * sizeof *from->terms);
     bool fresh;
-    uint32_t n = kin_intern_put(&s->expr_keys, &key, sizeof key.constant + from->nterms * sizeof *key.terms, &fresh);
+    uint32_t n = kin_intern_put(&s->expr_keys, from, offsetof(sum, terms) + from->nterms * sizeof *from->terms, &fresh);
     if (!fresh) {
         s->failed |= s->expr_keys.failed;
         return n;
@@ -88,7 +92,9 @@ one_term(kin_ix_space *s, uint64_t atom)
 {
     if (s->failed)
         return 0;
-    sum one = {.terms = {{.coef = 1, .atom = atom}}, .nterms = 1};
+    sum one;
+    begin_sum(&one, 0);
+    one.terms[one.nterms++] = (kin_ix_term){.coef = 1, .atom = atom};
     return intern_sum(s, &one);
 }
 
@@ -111,7 +117,8 @@ intern_atom(kin_ix_space *s, uint32_t kind, uint32_t of, int64_t by, int64_t lo,
 kin_ix
 kin_ix_const(kin_ix_space *s, int64_t c)
 {
-    sum one = {.constant = c};
+    sum one;
+    begin_sum(&one, c);
     return intern_sum(s, &one);
 }
 
@@ -174,10 +181,10 @@ take_whole(kin_ix_space *s, sum *z)
 kin_ix
 kin_ix_add(kin_ix_space *s, kin_ix a, kin_ix b)
 {
-    sum x, y, z = {0};
+    sum x, y, z;
     sum_of(s, a, &x);
     sum_of(s, b, &y);
-    z.constant = x.constant + y.constant;
+    begin_sum(&z, x.constant + y.constant);
     uint32_t i = 0, j = 0;
     while (i < x.nterms || j < y.nterms) {
         if (z.nterms == MOST_TERMS) {
@@ -224,10 +231,10 @@ floor_mod(int64_t a, int64_t by)
 static void
 divide(kin_ix_space *s, kin_ix a, int64_t by, kin_ix *multiple, kin_ix *rest)
 {
-    sum x, m = {0}, r = {0};
+    sum x, m, r;
     sum_of(s, a, &x);
-    r.constant = floor_mod(x.constant, by);
-    m.constant = (x.constant - r.constant) / by;
+    begin_sum(&r, floor_mod(x.constant, by));
+    begin_sum(&m, (x.constant - r.constant) / by);
     for (uint32_t i = 0; i < x.nterms; i++) {
         kin_ix_term t = x.terms[i];
         if (t.coef % by == 0) {
@@ -245,7 +252,9 @@ divide(kin_ix_space *s, kin_ix a, int64_t by, kin_ix *multiple, kin_ix *rest)
 static bool
 take_out(kin_ix_space *s, const sum *x, int64_t k, kin_ix *whole, kin_ix *small)
 {
-    sum w = {.constant = x->constant / k}, r = {.constant = x->constant % k};
+    sum w, r;
+    begin_sum(&w, x->constant / k);
+    begin_sum(&r, x->constant % k);
     for (uint32_t i = 0; i < x->nterms; i++) {
         kin_ix_term t = x->terms[i];
         bool multiple = t.coef % k == 0;

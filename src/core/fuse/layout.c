@@ -327,6 +327,7 @@ add_kernel(fuse *f, kin_fused *out, const group *g)
     kin_fused_kernel made = {.kernel = p->kernels.len};
     kin_irn_list of = {0};
     kin_kernel k = {.name = name_of(f, p, g)};
+    kin_loops_init(&made.loops);
     const char *why = fuse_build(f, g->statements.at, g->statements.len, true, &made.loops, &of);
     made.loops.fast_math = f->ir->fast_math;
     if (why && f->notes)
@@ -360,6 +361,7 @@ add_epilogue(fuse *f, kin_fused *out, const group *g, kin_extern_call *c)
     kin_irn_list of = {0};
     kin_kernel k = {.name = name_of(f, p, g)};
     fuse_window window;
+    kin_loops_init(&made.loops);
     if (fuse_build_epilogue(f, g, &made.loops, &of, &window) != NULL) { /* it could be built when it was placed */
         kin_loops_deinit(&made.loops);
         kin_vec_deinit(&of);

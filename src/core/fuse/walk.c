@@ -7,20 +7,10 @@
 #include "core/ir/scalar.h"
 
 typedef struct {
-    kin_irn node;
-    uint32_t inst; /* 0: no element can be read here, only some of them are made in this group */
-    kin_ix coords[KIN_IR_MAX_DIMS];
-} known;
-
-typedef struct {
     fuse *f;
+    fuse_scratch *made;
     kin_loops *k;
     kin_irn_list *of_buffers;
-    KIN_VEC(known) known;      /* values of this group made so far */
-    kin_intern inst_keys;
-    kin_intern memo_keys;
-    KIN_VEC(uint32_t) memo;    /* instruction by memo key; 0 = being computed */
-    KIN_VEC(uint32_t) phases;  /* by instruction */
     const char *why;           /* the first thing that went wrong */
     uint32_t depth;
 } walk;
@@ -42,7 +32,7 @@ index_phase(const walk *w, kin_ix e)
     const kin_ix_expr *x = kin_ix_at(&w->k->ix, e);
     for (uint32_t i = 0; i < x->nterms; i++) {
         const kin_ix_atom *a = &w->k->ix.atoms.at[w->k->ix.terms.at[x->terms + i].atom];
-        uint32_t p = a->kind == KIN_IX_VAR ? 0 : a->kind == KIN_IX_VALUE ? w->phases.at[a->of] : index_phase(w, a->of);
+        uint32_t p = a->kind == KIN_IX_VAR ? 0 : a->kind == KIN_IX_VALUE ? w->made->phases.at[a->of] : index_phase(w, a->of);
         phase = p > phase ? p : phase;
     }
     return phase;
@@ -54,17 +44,17 @@ add_inst(walk *w, kin_loop_inst in, uint32_t phase)
     bool fresh;
     if (w->why)
         return 0;
-    uint32_t n = kin_intern_put(&w->inst_keys, &in, sizeof in, &fresh) + 1;
+    uint32_t n = kin_intern_put(&w->made->inst_keys, &in, sizeof in, &fresh) + 1;
     if (!fresh)
-        return w->inst_keys.failed ? fail(w, "memory") : n;
+        return w->made->inst_keys.failed ? fail(w, "memory") : n;
     for (int a = 0; a < 3; a++)
-        if (in.args[a] && w->phases.at[in.args[a]] > phase)
-            phase = w->phases.at[in.args[a]];
-    if (in.mask && w->phases.at[in.mask] > phase)
-        phase = w->phases.at[in.mask];
+        if (in.args[a] && w->made->phases.at[in.args[a]] > phase)
+            phase = w->made->phases.at[in.args[a]];
+    if (in.mask && w->made->phases.at[in.mask] > phase)
+        phase = w->made->phases.at[in.mask];
     uint32_t p = in.kind == KIN_LI_LOAD || in.kind == KIN_LI_INDEX ? index_phase(w, in.index) : 0;
     phase = p > phase ? p : phase;
-    if (kin_vec_push(&w->k->insts, in) != KIN_OK || kin_vec_push(&w->phases, phase) != KIN_OK)
+    if (kin_vec_push(&w->k->insts, in) != KIN_OK || kin_vec_push(&w->made->phases, phase) != KIN_OK)
         return fail(w, "memory");
     if (n > FUSE_MOST_INSTS)
         return fail(w, "too much for one kernel");
@@ -157,8 +147,8 @@ static uint32_t value(walk *w, kin_irn n, const kin_ix *coords, uint32_t mask);
 static uint32_t
 load(walk *w, kin_irn n, const kin_ix *coords, uint32_t mask)
 {
-    for (uint32_t i = 0; i < w->known.len; i++) {
-        const known *k = &w->known.at[i];
+    for (uint32_t i = 0; i < w->made->known.len; i++) {
+        const fuse_known *k = &w->made->known.at[i];
         if (k->node != n)
             continue;
         if (k->inst == 0)
@@ -420,16 +410,16 @@ value(walk *w, kin_irn n, const kin_ix *coords, uint32_t mask)
         return 0;
     if (ndim)
         memcpy(key.coords, coords, ndim * sizeof *coords);
-    uint32_t m = kin_intern_put(&w->memo_keys, &key, 2 * sizeof(uint32_t) + ndim * sizeof *coords, &fresh);
-    if (w->memo_keys.failed || (fresh && kin_vec_push(&w->memo, 0u) != KIN_OK))
+    uint32_t m = kin_intern_put(&w->made->memo_keys, &key, 2 * sizeof(uint32_t) + ndim * sizeof *coords, &fresh);
+    if (w->made->memo_keys.failed || (fresh && kin_vec_push(&w->made->memo, 0u) != KIN_OK))
         return fail(w, "memory");
     if (!fresh)
-        return w->memo.at[m];
+        return w->made->memo.at[m];
     if (++w->depth > 4000)
         return fail(w, "too deep");
     uint32_t v = fuse_in_memory(w->f, n) ? load(w, n, coords, mask) : value_inline(w, n, coords, mask);
     w->depth--;
-    return w->memo.at[m] = v;
+    return w->made->memo.at[m] = v;
 }
 
 /* -- statements -------------------------------------------------------------------------------------------------- */
@@ -486,9 +476,9 @@ plain(const walk *w, kin_ix e)
 static void
 remember(walk *w, kin_irn n, uint32_t inst, const kin_ix *coords)
 {
-    known k = {.node = n, .inst = inst};
+    fuse_known k = {.node = n, .inst = inst};
     memcpy(k.coords, coords, fuse_node(w->f, n)->ndim * sizeof *coords);
-    if (kin_vec_push(&w->known, k) != KIN_OK)
+    if (kin_vec_push(&w->made->known, k) != KIN_OK)
         fail(w, "memory");
 }
 
@@ -558,7 +548,7 @@ do_value(walk *w, const statement *s, bool final, bool alone)
         kin_ix number = linearise(&w->k->ix, fuse_node(w->f, s->cat)->ndim, fuse_sizes(w->f, s->cat), coords);
         delinearise(&w->k->ix, number, fuse_node(w->f, s->node)->ndim, fuse_sizes(w->f, s->node), coords);
     }
-    act_on_result(w, s, coords, (kin_loop_action){.kind = KIN_LA_STORE, .dtype = node->dtype, .row = row, .phase = w->phases.at[v], .value = v});
+    act_on_result(w, s, coords, (kin_loop_action){.kind = KIN_LA_STORE, .dtype = node->dtype, .row = row, .phase = w->made->phases.at[v], .value = v});
 }
 
 static bool
@@ -600,7 +590,7 @@ do_reduce(walk *w, const statement *s, bool final)
     uint32_t v = value(w, from, coords, 0);
     if (w->why)
         return;
-    kin_loop_action a = {.kind = KIN_LA_REDUCE, .op = node->op, .dtype = node->dtype, .phase = w->phases.at[v], .value = v};
+    kin_loop_action a = {.kind = KIN_LA_REDUCE, .op = node->op, .dtype = node->dtype, .phase = w->made->phases.at[v], .value = v};
     uint32_t r;
     if (kin_ir_numel(w->f->ir, from) == kin_ir_numel(w->f->ir, s->node)) { /* the first of one */
         r = add_const(w, KIN_I64, (kin_scalar){.i = 0});
@@ -620,7 +610,7 @@ do_reduce(walk *w, const statement *s, bool final)
     if (final && !w->f->nodes[s->node].needed)
         return;
     bool one = numel_of_vars(w, true) == numel_of_vars(w, false);
-    act_on_result(w, s, coords, (kin_loop_action){.kind = KIN_LA_STORE, .dtype = node->dtype, .row = !one, .phase = w->phases.at[r], .value = r});
+    act_on_result(w, s, coords, (kin_loop_action){.kind = KIN_LA_STORE, .dtype = node->dtype, .row = !one, .phase = w->made->phases.at[r], .value = r});
 }
 
 static void
@@ -720,11 +710,11 @@ forget(walk *w)
     k->actions.len = k->buffers.len = k->naccs = w->of_buffers->len = 0;
     k->checks = k->ordered = false;
     kin_ix_clear(&k->ix);
-    kin_intern_clear(&w->inst_keys);
-    kin_intern_clear(&w->memo_keys);
-    w->memo.len = w->known.len = w->depth = 0;
-    w->phases.len = 0;
-    if (kin_vec_push(&w->phases, 0u) != KIN_OK)
+    kin_intern_clear(&w->made->inst_keys);
+    kin_intern_clear(&w->made->memo_keys);
+    w->made->memo.len = w->made->known.len = w->depth = 0;
+    w->made->phases.len = 0;
+    if (kin_vec_push(&w->made->phases, 0u) != KIN_OK)
         fail(w, "memory");
 }
 
@@ -738,13 +728,21 @@ count_phases(const kin_loops *k)
     return n;
 }
 
+static void
+begin(walk *w)
+{
+    w->of_buffers->len = w->k->vars.len = 0;
+    w->k->vector_var = KIN_LOOP_NO_VAR;
+    w->k->window = false;
+}
+
 const char *
 fuse_build(fuse *f, const statement *s, uint32_t n, bool final, kin_loops *k, kin_irn_list *of_buffers)
 {
-    walk w = {.f = f, .k = k, .of_buffers = of_buffers};
-    kin_loops_init(k);
+    walk w = {.f = f, .made = &f->scratch, .k = k, .of_buffers = of_buffers};
     if (k->ix.failed)
         return "memory";
+    begin(&w);
     start_vars(&w, s, n);
     for (int round = 0; round < 40 && w.why == NULL; round++) {
         forget(&w);
@@ -760,10 +758,24 @@ fuse_build(fuse *f, const statement *s, uint32_t n, bool final, kin_loops *k, ki
     k->nphases = count_phases(k);
     if (final && w.why == NULL && !(kin_loops_arrange(k) && kin_loops_spill(k)))
         fail(&w, "memory");
-    kin_vec_deinit(&w.known);
-    kin_vec_deinit(&w.memo);
-    kin_vec_deinit(&w.phases);
-    kin_intern_deinit(&w.inst_keys);
-    kin_intern_deinit(&w.memo_keys);
     return w.why;
+}
+
+void
+fuse_scratch_init(fuse_scratch *s)
+{
+    *s = (fuse_scratch){0};
+    kin_loops_init(&s->trial);
+}
+
+void
+fuse_scratch_deinit(fuse_scratch *s)
+{
+    kin_vec_deinit(&s->known);
+    kin_vec_deinit(&s->memo);
+    kin_vec_deinit(&s->phases);
+    kin_vec_deinit(&s->trial_of);
+    kin_intern_deinit(&s->inst_keys);
+    kin_intern_deinit(&s->memo_keys);
+    kin_loops_deinit(&s->trial);
 }
