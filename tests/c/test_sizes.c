@@ -239,6 +239,30 @@ test_what_is_not_answered(void)
     kin_sizes_free(s);
 }
 
+static bool
+widens(kin_sizes *s, int64_t a, int64_t b, int64_t *far)
+{
+    int64_t in[] = {a, b};
+    return kin_sizes_widen(s, in, far);
+}
+
+/* Products of sizes that lie outside, though the sizes do not, and remainders. */
+static void
+test_products_that_grow(void)
+{
+    int64_t in[2] = {0};
+    kin_sizes *s = kin_sizes_new(2, 1);
+    add(s, 4, 90, 360);
+    add(s, 8, 30, 240);
+    add(s, 6, 60, 360);
+    add(s, 2, 70, 140);
+    CHECK(!widens(s, 8, 90, in)); /* the largest ones themselves */
+    CHECK(widens(s, 6, 80, in) && in[0] == 8 && in[1] == 90);
+    CHECK(widens(s, 10, 90, in) && in[0] == 14 && in[1] == 90);
+    CHECK(!widens(s, 7, 60, in)); /* all of the first were even */
+    kin_sizes_free(s);
+}
+
 static void
 test_sizes_that_grow(void)
 {
@@ -246,10 +270,17 @@ test_sizes_that_grow(void)
     kin_sizes *s = kin_sizes_new(2, 1);
     for (int64_t t = 16; t < 19; t++)
         add(s, t, t + 1, 5 * t);
-    CHECK(kin_sizes_ahead(s, in) && in[0] == 36 && in[1] == 37);
-    CHECK(!kin_sizes_ahead(s, in)); /* asked before */
-    add(s, 36, 37, 180);
+    CHECK(!widens(s, 17, 18, in));                                  /* nothing is to be widened */
+    CHECK(widens(s, 19, 20, in) && in[0] == 31 && in[1] == 32);
+    CHECK(widens(s, 31, 32, in) && in[0] == 63 && in[1] == 64);     /* the end of its range, hence the next one's */
+    CHECK(widens(s, 11, 12, in) && in[0] == 8 && in[1] == 9);
+    CHECK(!widens(s, 8, 9, in) && !widens(s, 1, 2, in));            /* the beginning; 1 is a case of its own */
+    CHECK(!widens(s, 40, 40, in));                                  /* these are no such sizes */
+    add(s, 63, 64, 315);
     CHECK(asks(s, 30, 31, &n) && n == 150);
+    kin_sizes_in_vain(s);
+    kin_sizes_in_vain(s);
+    CHECK(!widens(s, 64, 65, in));
     kin_text text = {0};
     CHECK(kin_sizes_print(s, &text));
     CHECK_STR(text.at, "input 0 = 1*s0\ninput 1 = 1*s0 + 1\nnumber 0 = 5*s0\n");
@@ -267,6 +298,7 @@ main(void)
     test_strides();
     test_what_a_stride_leaves_open();
     test_what_is_not_answered();
+    test_products_that_grow();
     test_sizes_that_grow();
     return check_report("test_sizes");
 }

@@ -619,15 +619,28 @@ agrees(kin_sizes *s)
 
 /* -- answers ----------------------------------------------------------------------------------------------------------------- */
 
+/* Which numbers lie outside of what was met: more than the largest, less than the smallest. */
+typedef struct {
+    bool above, below;
+} beyond;
+
+/* Apart from the range. */
 static bool
 is_like_those_met(const column *c, int64_t v)
 {
-    return v >= c->least && v <= c->most && (v - c->at) % c->step == 0 && ((v != 0 && v != 1) || c->met[v]);
+    return (v - c->at) % c->step == 0 && ((v != 0 && v != 1) || c->met[v]);
+}
+
+static void
+note_range(const column *c, int64_t v, beyond *out)
+{
+    out->above |= v > c->most;
+    out->below |= v < c->least;
 }
 
 /* Values of all columns; false: one is not like those met. */
 static bool
-values_for(const kin_sizes *s, const int64_t *inputs, int64_t *values)
+values_for(const kin_sizes *s, const int64_t *inputs, int64_t *values, beyond *out)
 {
     int64_t of[MOST_PARAMS] = {0};
     for (uint32_t k = 0; k < s->nparams; k++) {
@@ -639,16 +652,23 @@ values_for(const kin_sizes *s, const int64_t *inputs, int64_t *values)
             return false;
         if (!is_like_those_met(c, of[k]))
             return false;
+        note_range(c, of[k], out);
     }
     for (uint32_t c = 0; c < s->columns.len; c++) {
         const column *x = &s->columns.at[c];
-        if (x->is.nterms == 0) /* perhaps bits */
+        if (x->is.nterms == 0) { /* perhaps bits */
             values[c] = x->is.of[0];
-        else if (!evaluate(&x->is, of, &values[c]) || !is_like_those_met(x, values[c]))
+            continue;
+        }
+        if (!evaluate(&x->is, of, &values[c]) || !is_like_those_met(x, values[c]))
             return false;
+        note_range(x, values[c], out);
     }
     for (uint32_t k = 0; k < s->order.len; k++)
         if (!is_in_order(&s->order.at[k], values))
+            return false;
+    for (uint32_t i = 0; i < s->ninputs; i++)
+        if (inputs[i] != write_as(s->columns.at[s->column_of[i]].as, values[s->column_of[i]]))
             return false;
     return true;
 }
@@ -660,56 +680,74 @@ kin_sizes_update(kin_sizes *s)
         s->known = learn(s);
 }
 
-bool
-kin_sizes_eval(kin_sizes *s, const int64_t *inputs, int64_t *numbers)
+/* New memory: the values of all columns for these inputs; NULL: they are not known, if it were not for what is `out` of the ranges met. */
+static int64_t *
+find_values(kin_sizes *s, const int64_t *inputs, beyond *out)
 {
     kin_sizes_update(s);
     int64_t *values = s->known ? malloc((s->columns.len + 1) * sizeof *values) : NULL;
-    bool ok = values != NULL && values_for(s, inputs, values);
-    for (uint32_t i = 0; i < s->n && ok; i++) {
-        const column *c = &s->columns.at[s->column_of[i]];
-        int64_t number = write_as(c->as, values[s->column_of[i]]);
-        if (i < s->ninputs)
-            ok = inputs[i] == number;
-        else
-            numbers[i - s->ninputs] = number;
-    }
+    if (values != NULL && values_for(s, inputs, values, out))
+        return values;
+    free(values);
+    return NULL;
+}
+
+bool
+kin_sizes_eval(kin_sizes *s, const int64_t *inputs, int64_t *numbers)
+{
+    beyond out = {0};
+    int64_t *values = find_values(s, inputs, &out);
+    bool ok = values != NULL && !out.above && !out.below;
+    for (uint32_t i = s->ninputs; i < s->n && ok; i++)
+        numbers[i - s->ninputs] = write_as(s->columns.at[s->column_of[i]].as, values[s->column_of[i]]);
     free(values);
     return ok;
 }
 
-/* In the last plan it is greater than in all before. */
-static bool
-is_new_most(const kin_sizes *s, const column *c)
+/* -- wider ranges --------------------------------------------------------------------------------------------------------------- */
+
+/* The number before a power of two, at least a third larger; or the power of two that is not larger. Passes mostly decide at such numbers. */
+static int64_t
+edge(const column *c, int64_t v, bool up)
 {
-    int64_t last = value_of(s, c, s->nsamples - 1);
-    for (uint32_t k = 0; k + 1 < s->nsamples; k++)
-        if (value_of(s, c, k) >= last)
-            return false;
-    return true;
+    int64_t power = 1, by = c->step > 0 ? c->step : 1;
+    while (power <= v / 2)
+        power *= 2;
+    int64_t most = 2 * power - 1 - v < v / 3 ? 4 * power - 1 : 2 * power - 1, rest = ((up ? most : power) - v) % by;
+    return (up ? most : power) - rest; /* of the same remainder, and between v and the edge */
+}
+
+/* What a size is in the plan that widens the range. If only numbers that are made of sizes lie outside, all sizes are as large, or as small, as they were. */
+static int64_t
+wider(const column *c, int64_t v, const beyond *out)
+{
+    if (v > c->most || v < c->least)
+        return edge(c, v, v > c->most);
+    return out->above && out->below ? v : out->above ? c->most : c->least;
 }
 
 bool
-kin_sizes_ahead(kin_sizes *s, int64_t *inputs)
+kin_sizes_widen(kin_sizes *s, const int64_t *inputs, int64_t *far)
 {
-    kin_sizes_update(s);
-    if (!s->known || s->nparams == 0 || s->ahead == s->nsamples)
-        return false;
-    s->ahead = s->nsamples;
-    int64_t values[MOST_PARAMS];
-    bool grows = false;
-    params_at(s, s->nsamples - 1, values);
-    for (uint32_t k = 0; k < s->nfree; k++) {
+    enum { MOST_VAIN = 2 };
+    beyond out = {0};
+    int64_t values[MOST_PARAMS] = {0}, *now = s->vain < MOST_VAIN ? find_values(s, inputs, &out) : NULL;
+    bool ok = now != NULL && (out.above || out.below), other = false;
+    free(now);
+    for (uint32_t k = 0; k < s->nfree && ok; k++) {
         const column *c = &s->columns.at[s->params[k].column];
-        if (!is_new_most(s, c))
-            continue;
-        int64_t far = 2 * values[k];
-        values[k] = c->step > 0 ? far - (far - c->at) % c->step : far;
-        grows = grows || values[k] > c->most;
+        values[k] = wider(c, inputs[c->first], &out);
+        other = other || values[k] != inputs[c->first];
     }
-    for (uint32_t i = 0; i < s->ninputs && grows; i++) {
+    for (uint32_t i = 0; i < s->ninputs && ok; i++) {
         const column *c = &s->columns.at[s->column_of[i]];
-        grows = c->as == AS_INTEGER && evaluate(&c->is, values, &inputs[i]);
+        ok = c->as == AS_INTEGER && evaluate(&c->is, values, &far[i]);
     }
-    return grows;
+    return ok && other;
+}
+
+void
+kin_sizes_in_vain(kin_sizes *s)
+{
+    s->vain++;
 }

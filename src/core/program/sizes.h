@@ -30,8 +30,11 @@ bool kin_sizes_eval(kin_sizes *s, const int64_t *inputs, int64_t *numbers);
 bool kin_sizes_known(const kin_sizes *s);
 /* Are more plans needed before the first answer, and is there hope for one? */
 bool kin_sizes_wants_more(const kin_sizes *s);
-/* Inputs like the last ones added, with the sizes that grow beyond all before doubled: a plan made for these serves what comes next. False: none grows. */
-bool kin_sizes_ahead(kin_sizes *s, int64_t *inputs);
+/* Would there be numbers for these inputs, if larger or smaller ones had been met? Then the inputs of a plan with which there are: for these and for more, up to the next
+ * power of two. False: no such plan, or plans made for that were in vain. */
+bool kin_sizes_widen(kin_sizes *s, const int64_t *inputs, int64_t *far);
+/* Such a plan was made, and there still are no numbers: the passes decided differently so far away. */
+void kin_sizes_in_vain(kin_sizes *s);
 /* "input 1 = s0", "number 7 = 64*s0*s1 + 3", a line each; false without memory. */
 bool kin_sizes_print(kin_sizes *s, kin_text *out);
 

@@ -57,7 +57,7 @@ struct kin_sizes {
     KIN_VEC(pair) order;
     param params[MOST_PARAMS]; /* the free ones come first */
     uint32_t nparams, nfree;
-    uint32_t ahead;           /* samples when one was asked for ahead */
+    uint32_t vain;            /* plans made to widen ranges that did not */
 };
 
 /* Looks at plans that were added since the last time. */

@@ -388,21 +388,26 @@ add_version(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, P
     return version;
 }
 
-/* If sizes grow from call to call, one plan for much larger ones allows all those in between to be copied. */
+/* Sizes that lie outside of the ranges met: one plan at the end of a wider range, and the plans for all in it can be copied, that for these inputs too. */
 static void
-look_ahead(kernel_launcher *self, const launch_version *version, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in)
+widen(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in, launch_copy *copy)
 {
-    PyObject **ahead = launch_template_ahead(self, version, in);
-    launch_copy none = {0};
-    if (ahead == NULL)
+    uint32_t like = 0;
+    PyObject **far = launch_template_widen(self, in, subgraph->nin, &like);
+    launch_copy none = {.looked = true};
+    if (far == NULL)
         return;
     self->ahead = true;
-    launch_version *further = add_version(self, v, subgraph, ahead, &none);
+    launch_version *further = add_version(self, v, subgraph, far, &none);
     if (further != NULL && further->code == NULL)
         further->retired = true; /* its code is made when a call needs it */
     self->ahead = false;
     launch_copy_deinit(&none);
-    launch_forget(ahead, subgraph->nin);
+    launch_forget(far, subgraph->nin);
+    launch_copy_deinit(copy);
+    *copy = (launch_copy){0};
+    if (!launch_template_find(self, in, subgraph->nin, copy))
+        launch_template_in_vain(self, like);
 }
 
 launch_version *
@@ -410,12 +415,12 @@ launch_compile_if_worth(kernel_launcher *self, kin_entry *v, const kin_subgraph 
 {
     launch_copy copy = {0};
     launch_numbers_learn(self, subgraph, in);
+    if (launch_sizes_widening_pays(self) && !launch_sizes_wait(self, in, subgraph->nin) && !launch_template_find(self, in, subgraph->nin, &copy))
+        widen(self, v, subgraph, in, &copy);
     launch_version *version = launch_is_worth(self, v, subgraph, in, &copy) ? add_version(self, v, subgraph, in, &copy) : NULL;
     launch_copy_deinit(&copy);
     if (version == NULL)
         launch_look_what_varies(self, v, subgraph, in);
-    else if (version->code != NULL && !version->copied)
-        look_ahead(self, version, v, subgraph, in);
     return version;
 }
 

@@ -133,7 +133,7 @@ typedef struct {
     bool meeting;         /* the capture is only noted */
     bool keeps_met;       /* ... and kept until the steps of the call have been timed (expect.c) */
     launch_version *met;  /* NULL: none is kept */
-    bool ahead;           /* the plan is made ahead, for inputs that no call has had yet */
+    bool ahead;           /* the plan is made for inputs that no call has had yet */
     bool checking;        /* the plan is only made to verify a copied one */
     char gone[200];       /* the reason why nothing is compiled any more */
     const char *not_yet;  /* why the last call that asked for code got none; NULL: it got code, or no call has asked */
@@ -189,6 +189,8 @@ bool launch_sizes_copy_pays(const kernel_launcher *self);
 double launch_sizes_lost(const kernel_launcher *self, double ns);
 /* Does a plan for new sizes pay in one call? */
 bool launch_sizes_plan_pays(const kernel_launcher *self);
+/* May a plan be made for sizes that no call has had, with which plans for many more can be copied? */
+bool launch_sizes_widening_pays(const kernel_launcher *self);
 /* Should its machine code be compiled in the background, while calls run step by step? */
 bool launch_sizes_go_behind(const kernel_launcher *self);
 /* Its code, for inputs of this class, is being compiled. */
@@ -230,8 +232,11 @@ bool launch_templates_known(const kernel_launcher *self);
 bool launch_template_is_right(const launch_version *version, const launch_version *made, kin_text *why);
 /* Would a few more plans make copying possible? */
 bool launch_templates_want_more(const kernel_launcher *self);
-/* Inputs for a plan made ahead, if sizes grow; NULL: they do not. The caller frees them. */
-PyObject **launch_template_ahead(kernel_launcher *self, const launch_version *version, PyObject *const *in);
+/* Inputs for a plan with which the one for these could be copied, and many more, where sizes only lie outside of the ranges met; NULL: there are none. The caller
+ * frees them. *like: the template. */
+PyObject **launch_template_widen(const kernel_launcher *self, PyObject *const *in, uint32_t n, uint32_t *like);
+/* The plan was made, and the one for the inputs still cannot be copied. */
+void launch_template_in_vain(const kernel_launcher *self, uint32_t like);
 /* Frees an array of objects, with its references; NULL allowed. */
 void launch_forget(PyObject **objects, uint32_t n);
 

@@ -271,6 +271,14 @@ launch_sizes_plan_pays(const kernel_launcher *self)
     return (plan_ns * (1 + s->nmade) + copy_ns * s->ncopied) / (1 + s->nmade + s->ncopied) <= KIN_TIER_PLAN_WORTH * gain(s);
 }
 
+bool
+launch_sizes_widening_pays(const kernel_launcher *self)
+{
+    const launch_sizes *s = &self->sizes;
+    return s->ready && self->nplans < KIN_TIER_EVER_PLANS && launch_sizes_copy_pays(self) && launch_templates_known(self) &&
+           (launch_sizes_plan_pays(self) || s->plan_ns <= KIN_TIER_WIDE_PLAN_WORTH * gain(s));
+}
+
 /* -- one comparison for all sizes ----------------------------------------------------------------------------------------- */
 
 bool

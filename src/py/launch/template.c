@@ -482,7 +482,7 @@ launch_template_is_right(const launch_version *version, const launch_version *ma
     return right;
 }
 
-/* -- ahead --------------------------------------------------------------------------------------------------------------------- */
+/* -- wider ranges -------------------------------------------------------------------------------------------------------------- */
 
 /* An input like this one with other sizes, or another int: new reference. Its contents are never read. */
 static PyObject *
@@ -502,26 +502,47 @@ input_like(PyObject *obj, bool open, const int64_t *numbers, uint32_t *next)
     return kin_tensor_dtype(obj, &dtype) ? kin_tensor_new(dtype, ndim, sizes, strides, false) : NULL;
 }
 
-PyObject **
-launch_template_ahead(kernel_launcher *self, const launch_version *version, PyObject *const *in)
+/* Inputs like those of the version, with these numbers: new references; NULL: they are not of its kind, or there is no memory. */
+static PyObject **
+inputs_like(const launch_version *version, PyObject *const *in, const int64_t *numbers)
 {
     uint32_t n = version->signature.n, next = 0, made = 0;
+    PyObject **far = calloc(n + 1, sizeof *far);
+    for (; far != NULL && made < n; made++)
+        if ((far[made] = input_like(in[made], version->signature.inputs[made].open, numbers, &next)) == NULL || !launch_signature_is_like(&version->signature, made, far[made]))
+            break;
+    PyErr_Clear();
+    if (far != NULL && made == n)
+        return far;
+    launch_forget(far, n);
+    return NULL;
+}
+
+PyObject **
+launch_template_widen(const kernel_launcher *self, PyObject *const *in, uint32_t n, uint32_t *like)
+{
+    const launch_templates *all = &self->sizes.templates;
+    PyObject **far = NULL;
     kin_text none = {0};
     kin_walk inputs = {.structure = &none};
-    PyObject **ahead = NULL;
-    if (version->like > 0 && read_inputs(self, in, n, &inputs) && kin_sizes_ahead(self->sizes.templates.at.at[version->like - 1]->sizes, inputs.numbers.at))
-        ahead = calloc(n + 1, sizeof *ahead);
-    for (; ahead != NULL && made < n; made++)
-        if ((ahead[made] = input_like(in[made], version->signature.inputs[made].open, inputs.numbers.at, &next)) == NULL || !launch_signature_is_like(&version->signature, made, ahead[made]))
-            break;
-    if (ahead != NULL && made < n) {
-        launch_forget(ahead, n);
-        ahead = NULL;
+    int64_t *numbers = all->state == state_of(self) && read_inputs(self, in, n, &inputs) ? calloc(inputs.numbers.len + 1, sizeof *numbers) : NULL;
+    for (uint32_t t = all->at.len; numbers != NULL && t > 0 && far == NULL; t--) {
+        const launch_version *model = model_for(self, t, in);
+        if (model != NULL && kin_sizes_widen(all->at.at[t - 1]->sizes, inputs.numbers.at, numbers))
+            far = inputs_like(model, in, numbers);
+        *like = t;
     }
-    PyErr_Clear();
+    free(numbers);
     kin_vec_deinit(&inputs.numbers);
     kin_text_deinit(&none);
-    return ahead;
+    return far;
+}
+
+void
+launch_template_in_vain(const kernel_launcher *self, uint32_t like)
+{
+    if (like <= self->sizes.templates.at.len)
+        kin_sizes_in_vain(self->sizes.templates.at.at[like - 1]->sizes);
 }
 
 void
