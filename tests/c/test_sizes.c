@@ -26,7 +26,7 @@ bits_of(double d)
 
 /* -- functions as plans have them ------------------------------------------------------------------------------------------ */
 
-enum { INPUTS = 5, NUMBERS = 13 };
+enum { INPUTS = 5, NUMBERS = 16 };
 
 /* Tensors of [b, t, 8] and [t + more], and their strides. */
 static void
@@ -61,6 +61,9 @@ numbers_of(const plan *p, int64_t b, int64_t t, int64_t *out)
     out[9] = p->orders && b * 8 > t ? b * 8 : t;
     out[10] = b * 8;
     out[11] = bits_of((double)(b * t) / (double)(b * t - 1));
+    out[13] = bits_of((double)(float)((double)(b * 8) / (double)t));
+    out[14] = bits_of((double)(t + 5) / (double)t);
+    out[15] = b * (t + 8) * (t + 8);
 }
 
 static plan
@@ -260,6 +263,10 @@ test_products_that_grow(void)
     CHECK(widens(s, 6, 80, in) && in[0] == 8 && in[1] == 90);
     CHECK(widens(s, 10, 90, in) && in[0] == 14 && in[1] == 90);
     CHECK(!widens(s, 7, 60, in)); /* all of the first were even */
+    add(s, 20, 16, 320);
+    add(s, 22, 14, 308);
+    CHECK(widens(s, 100, 120, in) && in[0] == 254 && in[1] == 252); /* not the same, as these are not */
+    CHECK(widens(s, 98, 98, in) && in[0] == 254 && in[1] == 254);
     kin_sizes_free(s);
 }
 

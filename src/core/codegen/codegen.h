@@ -1,7 +1,7 @@
 /* Machine code for fused kernels: from memory, else from the cache on disk, else from LLVM.
  *
  *     kin_jit *jit = kin_jit_new(NULL, &why);
- *     kin_fuse(ir, &fused, NULL); kin_program_plan(fused.program);
+ *     kin_fuse(ir, false, &fused, NULL); kin_program_plan(fused.program);
  *     kin_codegen(jit, &fused, NULL, NULL, &stats, &why);     fused.program can be run
  *
  * Other folders get it through core/pipeline.

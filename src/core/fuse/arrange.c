@@ -269,6 +269,16 @@ choose_vector(kin_loops *k, const uint64_t *deps)
 
 /* -- tiles ------------------------------------------------------------------------------------------------------- */
 
+/* Do all the lines that the vector's loop reads stay in the first cache until their neighbours are read? They lie so many bytes apart. */
+static bool
+stays_cached(const kin_loops *k, int64_t apart)
+{
+    enum { LINE = 64, WAY = 4096, WAYS = 8, SHARE = 2 /* one in so many, as others are used, too */ };
+    int64_t common = apart & -apart; /* the largest power of two that divides it */
+    int64_t sets = WAY / (common < LINE ? LINE : common > WAY ? WAY : common);
+    return k->vars.at[k->vector_var].size <= sets * WAYS / SHARE;
+}
+
 /* The variable in whose direction an access that jumps from lane to lane has its neighbours, or KIN_LOOP_NO_VAR. */
 static uint32_t
 neighbour_of(const kin_loops *k, const uint64_t *deps)
@@ -276,6 +286,8 @@ neighbour_of(const kin_loops *k, const uint64_t *deps)
     for (uint32_t i = 1; i < k->insts.len; i++) {
         const kin_loop_inst *in = &k->insts.at[i];
         if (in->kind != KIN_LI_LOAD || irregular(k, in->index, k->vector_var, deps) || coef_of(k, in->index, k->vector_var) < 8)
+            continue;
+        if (stays_cached(k, coef_of(k, in->index, k->vector_var) * kin_dtype_bytes((kin_dtype)in->dtype)))
             continue;
         for (uint32_t v = 0; v < k->vars.len; v++)
             if (v != k->vector_var && k->vars.at[v].size >= 8 && coef_of(k, in->index, v) == 1)

@@ -24,7 +24,7 @@ typedef struct {
 /* Requires that every output has a node of its own (kin_ir_own_outputs). The program's temporary buffers have no places yet
  * (kin_program_plan), its kernels no code. notes (may be NULL): a line for each fusion that was refused, with the reason.
  * KIN_BREAK with the node in `notes` when something cannot be expressed as loops. */
-kin_status kin_fuse(const kin_ir *ir, kin_fused *out, kin_text *notes) KIN_MUST_CHECK;
+kin_status kin_fuse(const kin_ir *ir, bool varying, kin_fused *out, kin_text *notes) KIN_MUST_CHECK;
 void kin_fused_deinit(kin_fused *f); /* not the program */
 /* The program, then the loops of each kernel (print.c). */
 bool kin_fused_print(const kin_fused *f, kin_text *out);

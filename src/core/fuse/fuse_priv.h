@@ -68,6 +68,7 @@ typedef struct {
 
 typedef struct {
     const kin_ir *ir;
+    bool varying;              /* sizes, from one program of the graph to the next */
     fuse_scratch scratch;
     node_info *nodes;
     KIN_VEC(int64_t) ints;     /* [0] unused */

@@ -76,6 +76,7 @@ typedef struct {
     kin_jit *jit;                 /* NULL: no machine code; the pipeline ends at KIN_FORM_PLANNED */
     kin_family *family;           /* shared by programs of the same graph for different sizes; NULL: sizes are part of the code */
     kin_ir_common *common;        /* the values of frozen inputs that these programs have in common; NULL: there is only one program */
+    bool varying;                 /* further programs have other sizes: how many kernels there are should not hang on how large these are */
     bool meet;                    /* the family only notes the program's numbers (KIN_BREAK) */
     bool background;              /* kernels that LLVM has to compile become a job */
     bool quiet;                   /* no notes on refused fusions */

@@ -72,8 +72,8 @@ raw(const kin_sizes *s, uint32_t sample, uint32_t number)
 }
 
 /* A number as it is read, and back. */
-static int64_t
-write_as(reading as, int64_t value)
+int64_t
+kin_sizes_write(reading as, int64_t value, int64_t by)
 {
     switch (as) {
     case AS_INTEGER: return value;
@@ -81,29 +81,40 @@ write_as(reading as, int64_t value)
     case AS_SHARE: return (int64_t)kin_bits_of_double(1.0 / (double)value);
     case AS_SINGLE_SHARE: return (int64_t)kin_bits_of_double((double)(float)(1.0 / (double)value));
     case AS_CORRECTION: return (int64_t)kin_bits_of_double((double)value / (double)(value - 1));
+    case AS_QUOTIENT: return (int64_t)kin_bits_of_double((double)value / (double)by);
+    case AS_SINGLE_QUOTIENT: return (int64_t)kin_bits_of_double((double)(float)((double)value / (double)by));
     }
     return 0;
 }
 
 static bool
-read_as(reading as, int64_t number, int64_t *value)
+read_as(reading as, int64_t number, int64_t by, int64_t *value)
 {
     double d = kin_double_of_bits((uint64_t)number);
     if (as == AS_SHARE || as == AS_SINGLE_SHARE)
         d = 1.0 / d;
     if (as == AS_CORRECTION)
         d = d / (d - 1);
+    if (as == AS_QUOTIENT || as == AS_SINGLE_QUOTIENT)
+        d *= (double)by;
     if (as != AS_INTEGER && !(fabs(d) < 1e15))
         return false;
     *value = as == AS_INTEGER ? number : llround(d);
-    return write_as(as, *value) == number;
+    return kin_sizes_write(as, *value, by) == number;
+}
+
+/* What the number is divided by; params are integers. */
+static int64_t
+by_of(const kin_sizes *s, const column *c, uint32_t sample)
+{
+    return c->by == 0 ? 1 : raw(s, sample, s->columns.at[s->params[c->by - 1].column].first);
 }
 
 static int64_t
 value_of(const kin_sizes *s, const column *c, uint32_t sample)
 {
     int64_t value = 0;
-    (void)read_as(c->as, raw(s, sample, c->first), &value);
+    (void)read_as(c->as, raw(s, sample, c->first), by_of(s, c, sample), &value);
     return value;
 }
 
@@ -172,8 +183,8 @@ params_at(const kin_sizes *s, uint32_t sample, int64_t values[MOST_PARAMS])
 }
 
 /* False: it is no integer, or a very large one. */
-static bool
-evaluate(const poly *f, const int64_t values[MOST_PARAMS], int64_t *out)
+bool
+kin_sizes_evaluate(const poly *f, const int64_t values[MOST_PARAMS], int64_t *out)
 {
     const wide limit = (wide)1 << 62;
     wide sum = f->of[0];
@@ -252,7 +263,7 @@ holds(const kin_sizes *s, const column *c, const poly *f)
     for (uint32_t k = 0; k < s->nsamples; k++) {
         int64_t values[MOST_PARAMS], value;
         params_at(s, k, values);
-        if (!evaluate(f, values, &value) || value != value_of(s, c, k))
+        if (!kin_sizes_evaluate(f, values, &value) || value != value_of(s, c, k))
             return false;
     }
     return true;
@@ -335,7 +346,8 @@ find_double(const kin_sizes *s, column *c, uint8_t p, uint8_t q)
         for (uint8_t b = a + 1; b < n; b++)
             if ((p == q || is_of(of[a], q) || is_of(of[b], q)) && try_terms(s, c, (poly){.nterms = 2, .term = {of[a], of[b]}}))
                 return true;
-    return p != q && try_terms(s, c, (poly){.nterms = 3, .term = {of[0], of[2], of[3]}});
+    return p != q && (try_terms(s, c, (poly){.nterms = 3, .term = {of[0], of[2], of[3]}}) || try_terms(s, c, (poly){.nterms = 3, .term = {of[0], of[3], of[6]}}) ||
+                      try_terms(s, c, (poly){.nterms = 3, .term = {of[2], of[3], of[5]}}));
 }
 
 /* A size and what is left of it when it is divided are nearly multiples: a few plans would fit anything said of both. */
@@ -380,8 +392,8 @@ narrow(param *p, int64_t size, int64_t value)
 }
 
 /* False: what is known leaves several answers. */
-static bool
-divide(const param *p, int64_t size, int64_t *value)
+bool
+kin_sizes_divide(const param *p, int64_t size, int64_t *value)
 {
     bool any = false;
     for (int64_t by = 2; by <= MOST_BY; by++) {
@@ -462,9 +474,21 @@ can_read(const kin_sizes *s, const column *c)
 {
     int64_t value;
     for (uint32_t k = 0; k < s->nsamples; k++)
-        if (!read_as(c->as, raw(s, k, c->first), &value))
+        if (!read_as(c->as, raw(s, k, c->first), by_of(s, c, k), &value))
             return false;
     return true;
+}
+
+/* A number over one of the params: what a size is enlarged by. */
+static bool
+find_quotient(const kin_sizes *s, column *c)
+{
+    for (c->as = AS_QUOTIENT; c->as <= AS_SINGLE_QUOTIENT; c->as++)
+        for (c->by = 1; c->by <= s->nparams; c->by++)
+            if (can_read(s, c) && find_single(s, c))
+                return true;
+    c->by = 0;
+    return false;
 }
 
 /* Products with it are easier said of it than of what it is made of. */
@@ -506,6 +530,8 @@ explain(kin_sizes *s, uint32_t number)
                 note_shifted(s, number);
             return true;
         }
+    if (c->first >= s->ninputs && find_quotient(s, c))
+        return true;
     c->as = AS_INTEGER;
     if (c->first >= s->ninputs && add_param(s, number))
         return true;
@@ -567,12 +593,6 @@ note_order(kin_sizes *s)
 }
 
 static bool
-is_in_order(const pair *p, const int64_t *values)
-{
-    return p->strict ? values[p->small] < values[p->great] : values[p->small] <= values[p->great];
-}
-
-static bool
 learn(kin_sizes *s)
 {
     enum { FEWEST = 3 };
@@ -600,7 +620,7 @@ agrees(kin_sizes *s)
             return false;
     for (uint32_t i = 0; i < s->n; i++) {
         const column *c = &s->columns.at[s->column_of[i]];
-        if (c->is.nterms == 0 ? raw(s, last, i) != c->is.of[0] : !evaluate(&c->is, values, &value) || write_as(c->as, value) != raw(s, last, i))
+        if (c->is.nterms == 0 ? raw(s, last, i) != c->is.of[0] : !kin_sizes_evaluate(&c->is, values, &value) || kin_sizes_write(c->as, value, c->by == 0 ? 1 : values[c->by - 1]) != raw(s, last, i))
             return false;
     }
     for (uint32_t c = 0; c < s->columns.len; c++)
@@ -617,137 +637,9 @@ agrees(kin_sizes *s)
     return true;
 }
 
-/* -- answers ----------------------------------------------------------------------------------------------------------------- */
-
-/* Which numbers lie outside of what was met: more than the largest, less than the smallest. */
-typedef struct {
-    bool above, below;
-} beyond;
-
-/* Apart from the range. */
-static bool
-is_like_those_met(const column *c, int64_t v)
-{
-    return (v - c->at) % c->step == 0 && ((v != 0 && v != 1) || c->met[v]);
-}
-
-static void
-note_range(const column *c, int64_t v, beyond *out)
-{
-    out->above |= v > c->most;
-    out->below |= v < c->least;
-}
-
-/* Values of all columns; false: one is not like those met. */
-static bool
-values_for(const kin_sizes *s, const int64_t *inputs, int64_t *values, beyond *out)
-{
-    int64_t of[MOST_PARAMS] = {0};
-    for (uint32_t k = 0; k < s->nparams; k++) {
-        const param *p = &s->params[k];
-        const column *c = &s->columns.at[p->column];
-        if (p->kind == FREE)
-            of[k] = inputs[c->first];
-        else if (p->kind == DIVIDED ? !divide(p, of[p->size], &of[k]) : !evaluate(&c->is, of, &of[k]))
-            return false;
-        if (!is_like_those_met(c, of[k]))
-            return false;
-        note_range(c, of[k], out);
-    }
-    for (uint32_t c = 0; c < s->columns.len; c++) {
-        const column *x = &s->columns.at[c];
-        if (x->is.nterms == 0) { /* perhaps bits */
-            values[c] = x->is.of[0];
-            continue;
-        }
-        if (!evaluate(&x->is, of, &values[c]) || !is_like_those_met(x, values[c]))
-            return false;
-        note_range(x, values[c], out);
-    }
-    for (uint32_t k = 0; k < s->order.len; k++)
-        if (!is_in_order(&s->order.at[k], values))
-            return false;
-    for (uint32_t i = 0; i < s->ninputs; i++)
-        if (inputs[i] != write_as(s->columns.at[s->column_of[i]].as, values[s->column_of[i]]))
-            return false;
-    return true;
-}
-
 void
 kin_sizes_update(kin_sizes *s)
 {
     if (s->fresh)
         s->known = learn(s);
-}
-
-/* New memory: the values of all columns for these inputs; NULL: they are not known, if it were not for what is `out` of the ranges met. */
-static int64_t *
-find_values(kin_sizes *s, const int64_t *inputs, beyond *out)
-{
-    kin_sizes_update(s);
-    int64_t *values = s->known ? malloc((s->columns.len + 1) * sizeof *values) : NULL;
-    if (values != NULL && values_for(s, inputs, values, out))
-        return values;
-    free(values);
-    return NULL;
-}
-
-bool
-kin_sizes_eval(kin_sizes *s, const int64_t *inputs, int64_t *numbers)
-{
-    beyond out = {0};
-    int64_t *values = find_values(s, inputs, &out);
-    bool ok = values != NULL && !out.above && !out.below;
-    for (uint32_t i = s->ninputs; i < s->n && ok; i++)
-        numbers[i - s->ninputs] = write_as(s->columns.at[s->column_of[i]].as, values[s->column_of[i]]);
-    free(values);
-    return ok;
-}
-
-/* -- wider ranges --------------------------------------------------------------------------------------------------------------- */
-
-/* The number before a power of two, at least a third larger; or the power of two that is not larger. Passes mostly decide at such numbers. */
-static int64_t
-edge(const column *c, int64_t v, bool up)
-{
-    int64_t power = 1, by = c->step > 0 ? c->step : 1;
-    while (power <= v / 2)
-        power *= 2;
-    int64_t most = 2 * power - 1 - v < v / 3 ? 4 * power - 1 : 2 * power - 1, rest = ((up ? most : power) - v) % by;
-    return (up ? most : power) - rest; /* of the same remainder, and between v and the edge */
-}
-
-/* What a size is in the plan that widens the range. If only numbers that are made of sizes lie outside, all sizes are as large, or as small, as they were. */
-static int64_t
-wider(const column *c, int64_t v, const beyond *out)
-{
-    if (v > c->most || v < c->least)
-        return edge(c, v, v > c->most);
-    return out->above && out->below ? v : out->above ? c->most : c->least;
-}
-
-bool
-kin_sizes_widen(kin_sizes *s, const int64_t *inputs, int64_t *far)
-{
-    enum { MOST_VAIN = 2 };
-    beyond out = {0};
-    int64_t values[MOST_PARAMS] = {0}, *now = s->vain < MOST_VAIN ? find_values(s, inputs, &out) : NULL;
-    bool ok = now != NULL && (out.above || out.below), other = false;
-    free(now);
-    for (uint32_t k = 0; k < s->nfree && ok; k++) {
-        const column *c = &s->columns.at[s->params[k].column];
-        values[k] = wider(c, inputs[c->first], &out);
-        other = other || values[k] != inputs[c->first];
-    }
-    for (uint32_t i = 0; i < s->ninputs && ok; i++) {
-        const column *c = &s->columns.at[s->column_of[i]];
-        ok = c->as == AS_INTEGER && evaluate(&c->is, values, &far[i]);
-    }
-    return ok && other;
-}
-
-void
-kin_sizes_in_vain(kin_sizes *s)
-{
-    s->vain++;
 }

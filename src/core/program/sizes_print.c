@@ -46,7 +46,7 @@ print_poly(const kin_sizes *s, const poly *f, kin_text *out)
 bool
 kin_sizes_print(kin_sizes *s, kin_text *out)
 {
-    static const char *const readings[] = {"", "double of ", "1 over ", "single 1 over ", "correction of "};
+    static const char *const readings[] = {"", "double of ", "1 over ", "single 1 over ", "correction of ", "quotient of ", "single quotient of "};
     kin_sizes_update(s);
     for (uint32_t i = 0; i < s->n && s->known; i++) {
         const column *c = &s->columns.at[s->column_of[i]];
@@ -54,6 +54,10 @@ kin_sizes_print(kin_sizes *s, kin_text *out)
             continue;
         kin_text_addf(out, "%s %u = %s", i < s->ninputs ? "input" : "number", i < s->ninputs ? i : i - s->ninputs, readings[c->as]);
         print_poly(s, &c->is, out);
+        if (c->by > 0) {
+            kin_text_add(out, " over ");
+            print_param(s, c->by - 1u, out);
+        }
         kin_text_addf(out, "\n");
     }
     return !out->failed;

@@ -29,13 +29,15 @@ typedef struct {
     int64_t least[MOST_BY + 1], most[MOST_BY + 1]; /* of `add` by divisor, from 2 on; least > most: it is not this one */
 } param;
 
-/* Numbers that are the bits of a double: that of an integer; one over it, perhaps rounded to single precision; n / (n - 1), as of an unbiased variance. */
-typedef enum { AS_INTEGER, AS_DOUBLE, AS_SHARE, AS_SINGLE_SHARE, AS_CORRECTION } reading;
+/* Numbers that are the bits of a double: that of an integer; one over it, perhaps rounded to single precision; n / (n - 1), as of an unbiased variance;
+ * an integer over a param, as where an image is resized, perhaps rounded so. */
+typedef enum { AS_INTEGER, AS_DOUBLE, AS_SHARE, AS_SINGLE_SHARE, AS_CORRECTION, AS_QUOTIENT, AS_SINGLE_QUOTIENT } reading;
 
 /* Inputs and numbers that were the same in all plans. */
 typedef struct {
     uint32_t first;       /* of the inputs and numbers */
     reading as;
+    uint8_t by;           /* quotients: over which param, counted from 1; 0 otherwise */
     poly is;
     int64_t least, most, at, step; /* all are at + some times step */
     bool met[2];          /* 0, 1: they decide what there is at all */
@@ -60,6 +62,12 @@ struct kin_sizes {
     uint32_t vain;            /* plans made to widen ranges that did not */
 };
 
+/* The polynomial for these values of the params. False: it is no integer, or a very large one. */
+bool kin_sizes_evaluate(const poly *f, const int64_t values[MOST_PARAMS], int64_t *out);
+/* A size divided and rounded. False: what is known leaves several answers. */
+bool kin_sizes_divide(const param *p, int64_t size, int64_t *value);
+/* The number that is read as this value; `by` for quotients. */
+int64_t kin_sizes_write(reading as, int64_t value, int64_t by);
 /* Looks at plans that were added since the last time. */
 void kin_sizes_update(kin_sizes *s);
 

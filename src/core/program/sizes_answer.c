@@ -1,0 +1,158 @@
+/* Answers for further sizes from the polynomials that sizes.c has found (sizes.h), and plans that would allow more of them. */
+#include <stdlib.h>
+
+#include "core/program/sizes_priv.h"
+
+/* Which numbers lie outside of what was met: more than the largest, less than the smallest. */
+typedef struct {
+    bool above, below;
+} beyond;
+
+/* Apart from the range. */
+static bool
+is_like_those_met(const column *c, int64_t v)
+{
+    bool fits = c->step == 0 ? v == c->at : (v - c->at) % c->step == 0; /* 0: a constant over a param */
+    return fits && ((v != 0 && v != 1) || c->met[v]);
+}
+
+static void
+note_range(const column *c, int64_t v, beyond *out)
+{
+    out->above |= v > c->most;
+    out->below |= v < c->least;
+}
+
+static bool
+is_in_order(const pair *p, const int64_t *values)
+{
+    return p->strict ? values[p->small] < values[p->great] : values[p->small] <= values[p->great];
+}
+
+/* What the column's number is in a plan, when all values are known. */
+static int64_t
+number_of(const kin_sizes *s, uint32_t column_number, const int64_t *values)
+{
+    const column *c = &s->columns.at[column_number];
+    return kin_sizes_write(c->as, values[column_number], c->by == 0 ? 1 : values[s->params[c->by - 1].column]);
+}
+
+/* Values of all columns; false: one is not like those met. */
+static bool
+values_for(const kin_sizes *s, const int64_t *inputs, int64_t *values, beyond *out)
+{
+    int64_t of[MOST_PARAMS] = {0};
+    for (uint32_t k = 0; k < s->nparams; k++) {
+        const param *p = &s->params[k];
+        const column *c = &s->columns.at[p->column];
+        if (p->kind == FREE)
+            of[k] = inputs[c->first];
+        else if (p->kind == DIVIDED ? !kin_sizes_divide(p, of[p->size], &of[k]) : !kin_sizes_evaluate(&c->is, of, &of[k]))
+            return false;
+        if (!is_like_those_met(c, of[k]))
+            return false;
+        note_range(c, of[k], out);
+    }
+    for (uint32_t c = 0; c < s->columns.len; c++) {
+        const column *x = &s->columns.at[c];
+        if (x->is.nterms == 0) { /* perhaps bits */
+            values[c] = x->is.of[0];
+            continue;
+        }
+        if (!kin_sizes_evaluate(&x->is, of, &values[c]) || !is_like_those_met(x, values[c]))
+            return false;
+        note_range(x, values[c], out);
+    }
+    for (uint32_t k = 0; k < s->order.len; k++)
+        if (!is_in_order(&s->order.at[k], values))
+            return false;
+    for (uint32_t i = 0; i < s->ninputs; i++)
+        if (inputs[i] != number_of(s, s->column_of[i], values))
+            return false;
+    return true;
+}
+
+/* New memory: the values of all columns for these inputs; NULL: they are not known, if it were not for what is `out` of the ranges met. */
+static int64_t *
+find_values(kin_sizes *s, const int64_t *inputs, beyond *out)
+{
+    kin_sizes_update(s);
+    int64_t *values = s->known ? malloc((s->columns.len + 1) * sizeof *values) : NULL;
+    if (values != NULL && values_for(s, inputs, values, out))
+        return values;
+    free(values);
+    return NULL;
+}
+
+bool
+kin_sizes_eval(kin_sizes *s, const int64_t *inputs, int64_t *numbers)
+{
+    beyond out = {0};
+    int64_t *values = find_values(s, inputs, &out);
+    bool ok = values != NULL && !out.above && !out.below;
+    for (uint32_t i = s->ninputs; i < s->n && ok; i++)
+        numbers[i - s->ninputs] = number_of(s, s->column_of[i], values);
+    free(values);
+    return ok;
+}
+
+/* -- wider ranges --------------------------------------------------------------------------------------------------------------- */
+
+/* The number before a power of two, at least a third larger; or the power of two that is not larger. Passes mostly decide at such numbers. */
+static int64_t
+edge(const column *c, int64_t v, bool up)
+{
+    int64_t power = 1, by = c->step > 0 ? c->step : 1;
+    while (power <= v / 2)
+        power *= 2;
+    int64_t most = 2 * power - 1 - v < v / 3 ? 4 * power - 1 : 2 * power - 1, rest = ((up ? most : power) - v) % by;
+    return (up ? most : power) - rest; /* of the same remainder, and between v and the edge */
+}
+
+/* What a size is in the plan that widens the range. If only numbers that are made of sizes lie outside, all sizes are as large, or as small, as they were. */
+static int64_t
+wider(const column *c, int64_t v, const beyond *out)
+{
+    if (v > c->most || v < c->least)
+        return edge(c, v, v > c->most);
+    return out->above && out->below ? v : out->above ? c->most : c->least;
+}
+
+/* Is it as large as one before it, though those asked for differ? Passes would take the two for the same size. */
+static bool
+meets_another(const kin_sizes *s, const int64_t *inputs, const int64_t *values, uint32_t k)
+{
+    for (uint32_t j = 0; j < k; j++)
+        if (values[j] == values[k] && inputs[s->columns.at[s->params[j].column].first] != inputs[s->columns.at[s->params[k].column].first])
+            return true;
+    return false;
+}
+
+bool
+kin_sizes_widen(kin_sizes *s, const int64_t *inputs, int64_t *far)
+{
+    enum { MOST_VAIN = 2 };
+    beyond out = {0};
+    int64_t values[MOST_PARAMS] = {0}, *now = s->vain < MOST_VAIN ? find_values(s, inputs, &out) : NULL;
+    bool ok = now != NULL && (out.above || out.below), other = false;
+    free(now);
+    for (uint32_t k = 0; k < s->nfree && ok; k++) {
+        const column *c = &s->columns.at[s->params[k].column];
+        int64_t v = inputs[c->first], by = c->step > 0 ? c->step : 1;
+        values[k] = wider(c, v, &out);
+        for (int64_t step = values[k] > v && v > c->most ? -by : by; meets_another(s, inputs, values, k);) /* at most one for each size before it */
+            values[k] += step;
+        other = other || values[k] != inputs[c->first];
+    }
+    for (uint32_t i = 0; i < s->ninputs && ok; i++) {
+        const column *c = &s->columns.at[s->column_of[i]];
+        ok = c->as == AS_INTEGER && kin_sizes_evaluate(&c->is, values, &far[i]);
+    }
+    return ok && other;
+}
+
+void
+kin_sizes_in_vain(kin_sizes *s)
+{
+    s->vain++;
+}
