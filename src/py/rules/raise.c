@@ -21,10 +21,24 @@
 
 /* -- operands of the instruction that raised ------------------------------------------------------------------------- */
 
+/* An instruction that raises again what is on top of the stack. Where that ends a delegation, op_clean_up_throw ends the recording. */
+static bool
+raises_top(const rec_frame *f)
+{
+    return f->op == KIN_DO_RERAISE || f->op == KIN_DO_CLEAN_UP_THROW;
+}
+
 bool
 rec_always_raises(const rec_frame *f)
 {
-    return f->op == KIN_DO_RAISE || f->op == KIN_DO_RERAISE;
+    return f->op == KIN_DO_RAISE || raises_top(f);
+}
+
+/* Can a replay whose step does not raise go on behind the instruction? The step of one that always raises does, too. */
+static bool
+can_pass(const rec_frame *f)
+{
+    return rec_always_raises(f) || kin_leave_can_pass(f->in);
 }
 
 /* The symbolic stack as it was before the instruction. */
@@ -145,7 +159,7 @@ describe(rec *r, raising_step *s)
         return true;
     case KIN_DO_CALL: describe_call(r, s); return true;
     case KIN_DO_RAISE: describe_raise(r, s); return true;
-    case KIN_DO_RERAISE:
+    case KIN_DO_RERAISE: case KIN_DO_CLEAN_UP_THROW:
         s->kind = KIN_STEP_RAISE;
         set_step(s, 1, 1, rec_peek(r, 0), 0, 0);
         return true;
@@ -333,7 +347,7 @@ record_raise(rec *r)
     r->call.active = false;
     rec_snapshot(r);
     restore_operands(f);
-    uint32_t first = kin_leave_can_pass(f->in) ? first_action(r) : UINT32_MAX;
+    uint32_t first = can_pass(f) ? first_action(r) : UINT32_MAX;
     bool known = first != UINT32_MAX && (is_instruction(r, first) || write_step(r, first));
     if (!known || r->stopped) {
         f->sp0 = f->sp;
@@ -363,7 +377,7 @@ rec_raise_known(rec *r)
     r->raised_with = 0;
     rec_snapshot(r);
     restore_operands(f);
-    if (!kin_leave_can_pass(f->in)) {
+    if (!can_pass(f)) {
         rec_stop_row(r, KIN_ROW_EXCEPTION_ESCAPED, "an exception was raised and handled here");
         return;
     }
@@ -460,7 +474,7 @@ static PyObject *
 raised_again(rec *r, const rec_frame *f)
 {
     kin_vid vid = 0;
-    if (f->op == KIN_DO_RERAISE)
+    if (raises_top(f))
         vid = rec_peek(r, 0);
     else if (f->op == KIN_DO_RAISE && f->arg == 0)
         vid = f->exc;
@@ -479,7 +493,7 @@ note_exception(rec *r, PyObject *exc)
             set_exception(r, exc);
         return true;
     }
-    if (rec_always_raises(f) && (f->op == KIN_DO_RERAISE || f->arg == 0))
+    if (rec_always_raises(f) && (raises_top(f) || f->arg == 0))
         exc = raised_again(r, f);
     if (!f->ran || !record_raise(r))
         return false;
@@ -626,6 +640,15 @@ op_convert_stop_iteration(rec *r)
         rec_stop(r, "a StopIteration leaves a generator");
 }
 
+/* What was thrown where a generator delegates goes on, but for a StopIteration, which is what it delegated to returning a value. */
+static void
+op_clean_up_throw(rec *r)
+{
+    PyTypeObject *type = rec_need_type(r, rec_peek(r, 0));
+    if (PyType_IsSubtype(type, (PyTypeObject *)PyExc_StopIteration))
+        rec_stop(r, "a StopIteration ends what a generator delegates to");
+}
+
 bool
 rec_op_exception(rec *r)
 {
@@ -635,6 +658,7 @@ rec_op_exception(rec *r)
     case KIN_DO_MATCHES_EXCEPTION: op_check_exc_match(r); return true;
     case KIN_DO_CALL_EXIT: op_with_except_start(r); return true;
     case KIN_DO_CONVERT_STOP_ITERATION: op_convert_stop_iteration(r); return true;
+    case KIN_DO_CLEAN_UP_THROW: op_clean_up_throw(r); return true;
     case KIN_DO_LOAD_ASSERTION_ERROR: rec_push(r, rec_const(r, PyExc_AssertionError)); return true;
     case KIN_DO_RAISE: case KIN_DO_RERAISE: return true; /* becomes a step when it has raised */
     default: return false;
