@@ -218,7 +218,8 @@ def models(pair, timeout):
 
 CORPUS, KERNELS = "tests/corpus/test_corpus.py", {"KINTSUGI_KERNELS": "1"}
 MODELS = ["mlp", "lstm_cell_loop", "cnn", "breaks"]  # those that need torch alone
-ITERATORS = ["test_lazy_iterables", "test_sizes_in_iterators", "test_generators_over_sizes", "test_unpacking"]
+ITERATORS = ["test_lazy_iterables", "test_sizes_in_iterators", "test_generators_over_sizes", "test_unpacking", "test_fullgraph_iteration", "test_fullgraph_generators",
+             "test_closed_generators", "test_guarded_generators", "test_adopted_generators", "test_generators_that_end", "test_mappings_in_python"]
 BACKENDS = ["test_backends", "test_backend_calls", "test_graphs_for_backends", "test_graphs_of_programs", "test_pieces_of_graphs"]
 
 

@@ -131,7 +131,18 @@ def gradients_in_callbacks(x):
     return [v.requires_grad for v in found], found, (x * WEIGHT).requires_grad
 
 
-PROGRAMS = [iterators, gradients_in_callbacks, sequences, mappings, exceptions_in_callbacks, exceptions_in_generators, exceptions_of_generators]
+def builders_in_map(x):
+    rows, tables, joined = [(x, x + 1), [x]], [{"a": x}, {"b": x + 1}], {"c": x}
+    for keys in map(dict.fromkeys, reversed(tables)):
+        joined |= keys
+    for table in map(dict, tables):
+        joined |= table
+    joined |= [("d", x * 2)]
+    return ([v for v in map(list, rows)], list(map(tuple, rows)), list(map(dict, [[("a", x)], {"b": x}])), list(map(dict.fromkeys, ["ab", ["c"]])), joined, list(joined),
+            joined["a"] * joined["d"])
+
+
+PROGRAMS = [builders_in_map, iterators, gradients_in_callbacks, sequences, mappings, exceptions_in_callbacks, exceptions_in_generators, exceptions_of_generators]
 
 
 @pytest.mark.parametrize("fn", PROGRAMS, ids=lambda fn: fn.__name__)

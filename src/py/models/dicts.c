@@ -219,6 +219,17 @@ put_attributes(rec *r, kin_vid owner, const kin_vid *pairs, uint32_t n)
     }
 }
 
+static void
+put_items(rec *r, kin_vid dict, const kin_vid *pairs, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i += 2) {
+        const kin_vid args[3] = {dict, pairs[i], pairs[i + 1]};
+        rec_step(r, KIN_STEP_SET_SUBSCR, KIN_STEP_MUTATES, args, 3);
+        rec_pairs_put(r, VIRTUAL(r, dict), pairs[i], pairs[i + 1]);
+    }
+    rec_changed(r, dict);
+}
+
 /* d.update(other), d.update(a=1) of a dict made here and pairs that are known: one store each. */
 bool
 rec_model_dict_update(rec *r, const rec_args *a)
@@ -239,15 +250,27 @@ rec_model_dict_update(rec *r, const rec_args *a)
         put_attributes(r, owner, pairs, n);
     if (own)
         rec_put_in_own_dict(r, a->args[0], pairs, n);
-    for (uint32_t i = 0; plain && i < n; i += 2) {
-        const kin_vid args[3] = {a->args[0], pairs[i], pairs[i + 1]};
-        rec_step(r, KIN_STEP_SET_SUBSCR, KIN_STEP_MUTATES, args, 3);
-        rec_pairs_put(r, VIRTUAL(r, a->args[0]), pairs[i], pairs[i + 1]);
-    }
-    free(pairs);
     if (plain)
-        rec_changed(r, a->args[0]);
+        put_items(r, a->args[0], pairs, n);
+    free(pairs);
     return rec_model_value(r, a, rec_const(r, Py_None));
+}
+
+/* d |= other, of the same. */
+bool
+rec_join_in_place(rec *r, int imm)
+{
+    kin_vid dict = rec_peek(r, 1), other = rec_peek(r, 0), *pairs = NULL;
+    const rec_virtual *f = VIRTUAL(r, dict);
+    uint32_t n = 0;
+    if (imm != KIN_BINARY_INPLACE_OR || f == NULL || f->kind != VIRTUAL_DICT || !f->known || r->info.at[dict].type != &PyDict_Type || dict == other ||
+        O(r, other) == NULL || !rec_dict_pairs(r, &(rec_args){.args = &other, .npos = 1}, &pairs, &n))
+        return false;
+    put_items(r, dict, pairs, n);
+    free(pairs);
+    rec_drop(r, 2);
+    rec_push(r, dict);
+    return true;
 }
 
 const rec_method_row rec_ordered_rows[] = {

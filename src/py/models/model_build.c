@@ -1,5 +1,6 @@
 /* Models of calls of builtin classes: tuple, list, dict, set, bool, exceptions, functools.partial. */
 #include "py/aten/sizes.h"
+#include "py/compat/heap.h"
 #include "py/compat/imports.h"
 #include "py/models/models.h"
 #include "py/objects/objects.h"
@@ -12,13 +13,21 @@ iterates_apart(rec *r, kin_vid vid)
     return VIRTUAL(r, vid) == NULL && (kin_is_plain_strided(obj) || PyUnicode_CheckExact(obj) || rec_is_graph_tuple(r, vid));
 }
 
-/* A list or tuple of these items, in place of the call. Frees the items. */
-static bool
-new_sequence(rec *r, const rec_args *a, kin_vid *items, uint32_t n, virtual_kind kind, PyTypeObject *tp)
+/* A list or tuple of these items. */
+static kin_vid
+build_sequence(rec *r, const kin_vid *items, uint32_t n, virtual_kind kind, PyTypeObject *tp)
 {
     kin_vid out = rec_step_out(r, kind == VIRTUAL_LIST ? KIN_STEP_BUILD_LIST : KIN_STEP_BUILD_TUPLE, KIN_STEP_PURE, items, n);
     rec_make_virtual(r, out, kind, items, n, true);
     r->info.at[out].type = tp;
+    return out;
+}
+
+/* ... in place of the call. Frees the items. */
+static bool
+new_sequence(rec *r, const rec_args *a, kin_vid *items, uint32_t n, virtual_kind kind, PyTypeObject *tp)
+{
+    kin_vid out = build_sequence(r, items, n, kind, tp);
     free(items);
     rec_drop(r, a->ndrop);
     rec_await_result(r, out, r->t->vals.at[out].step);
@@ -185,15 +194,24 @@ join_pairs(rec *r, const rec_args *a, kin_vid *pairs, uint32_t *n)
     return true;
 }
 
+/* The dict of the pairs and the call's keywords; 0: the keys are not known. */
+static kin_vid
+build_dict(rec *r, const rec_args *a, kin_vid *pairs, uint32_t n)
+{
+    if (!join_pairs(r, a, pairs, &n))
+        return 0;
+    kin_vid out = rec_step_out(r, KIN_STEP_BUILD_MAP, KIN_STEP_PURE, pairs, n);
+    rec_make_virtual(r, out, VIRTUAL_DICT, pairs, n, true);
+    r->info.at[out].type = &PyDict_Type;
+    return out;
+}
+
 bool
 rec_dict_of_pairs(rec *r, const rec_args *a, kin_vid *pairs, uint32_t n)
 {
-    uint32_t count = n;
-    if (!join_pairs(r, a, pairs, &count))
+    kin_vid out = build_dict(r, a, pairs, n);
+    if (out == 0)
         return false;
-    kin_vid out = rec_step_out(r, KIN_STEP_BUILD_MAP, KIN_STEP_PURE, pairs, count);
-    rec_make_virtual(r, out, VIRTUAL_DICT, pairs, count, true);
-    r->info.at[out].type = &PyDict_Type;
     rec_drop(r, a->ndrop);
     rec_await_result(r, out, r->t->vals.at[out].step);
     return true;
@@ -216,27 +234,38 @@ rec_dict_pairs(rec *r, const rec_args *a, kin_vid **pairs, uint32_t *n)
     return false;
 }
 
+/* Keys and values in turns, of cls.fromkeys(keys, value); NULL: the keys are not known. */
+static kin_vid *
+pairs_of_keys(rec *r, const rec_args *a, uint32_t *count)
+{
+    kin_vid from = a->args[1], *items = NULL;
+    uint32_t n = 0;
+    if ((VIRTUAL(r, from) != NULL && VIRTUAL(r, from)->kind == VIRTUAL_ITER) || kin_is_tensor(O(r, from)) || !rec_iterated(r, &from, &items, &n))
+        return NULL;
+    kin_vid *pairs = malloc((2 * n + 1) * sizeof *pairs);
+    for (uint32_t i = 0; pairs != NULL && i < n; i++) {
+        pairs[2 * i] = items[i];
+        pairs[2 * i + 1] = a->npos == 3 ? a->args[2] : rec_const(r, Py_None);
+    }
+    *count = 2 * n;
+    free(items);
+    return pairs;
+}
+
 /* cls.fromkeys(keys, value) */
 bool
 rec_model_fromkeys(rec *r, const rec_args *a)
 {
     static PyObject *defaults;
-    kin_vid from = a->npos >= 2 ? a->args[1] : 0, *items = NULL, *pairs = NULL;
     PyObject *cls = a->npos >= 2 ? O(r, a->args[0]) : NULL;
-    uint32_t n = 0, count = 0;
+    uint32_t count = 0;
     bool plain = cls == (PyObject *)&PyDict_Type, known = plain || cls == (PyObject *)&PyODict_Type || cls == kin_import_once(&defaults, "collections", "defaultdict");
-    if (!known || cls == NULL || a->npos > 3 || a->nkw || (VIRTUAL(r, from) != NULL && VIRTUAL(r, from)->kind == VIRTUAL_ITER) || kin_is_tensor(O(r, from)) ||
-        !rec_iterated(r, &from, &items, &n))
+    if (!known || cls == NULL || a->npos > 3 || a->nkw)
         return false;
-    pairs = malloc((2 * n + 1) * sizeof *pairs);
-    for (uint32_t i = 0; pairs != NULL && i < n; i++, count += 2) {
-        pairs[count] = items[i];
-        pairs[count + 1] = a->npos == 3 ? a->args[2] : rec_const(r, Py_None);
-    }
+    kin_vid *pairs = pairs_of_keys(r, a, &count);
     bool ok = pairs != NULL && (plain ? rec_dict_of_pairs(r, a, pairs, count) : join_pairs(r, a, pairs, &count));
     if (ok && !plain)
         rec_make_dict_of(r, a, rec_need_const(r, a->args[0]), cls == (PyObject *)&PyODict_Type ? 0 : rec_const(r, Py_None), pairs, count);
-    free(items);
     free(pairs);
     return ok;
 }
@@ -288,6 +317,60 @@ model_set(rec *r, const rec_args *a)
     rec_make_virtual(r, out, VIRTUAL_SET, NULL, 0, false);
     r->info.at[out].type = &PySet_Type;
     return true;
+}
+
+/* -- where no instruction calls them: map(list, rows) ----------------------------------------------------------------------- */
+
+/* dict.fromkeys, as the class has it. */
+static bool
+is_fromkeys(PyObject *callee)
+{
+    return callee == PyDict_GetItemString(kin_type_dict(&PyDict_Type), "fromkeys");
+}
+
+bool
+rec_builds(PyObject *callee)
+{
+    return callee == (PyObject *)&PyList_Type || callee == (PyObject *)&PyTuple_Type || callee == (PyObject *)&PyDict_Type || is_fromkeys(callee);
+}
+
+static kin_vid
+apply_to_items(rec *r, kin_vid from, virtual_kind kind, PyTypeObject *tp)
+{
+    const rec_virtual *f = VIRTUAL(r, from);
+    kin_vid *items = NULL, out = 0;
+    uint32_t n = 0;
+    if (kind == VIRTUAL_TUPLE && f != NULL && f->kind == VIRTUAL_TUPLE && r->info.at[from].type == tp)
+        return from;
+    if (kind == VIRTUAL_TUPLE && f == NULL && O(r, from) != NULL && PyTuple_CheckExact(O(r, from)))
+        return rec_need_type(r, from) != NULL ? from : 0;
+    if (rec_iterated(r, &from, &items, &n))
+        out = build_sequence(r, items, n, kind, tp);
+    free(items);
+    return out;
+}
+
+/* What list(x), tuple(x), dict(x) or dict.fromkeys(x) makes of known contents, which no iterator keeps; 0: not known. */
+kin_vid
+rec_apply_build(rec *r, kin_vid callee, const kin_vid *args, uint32_t n)
+{
+    PyObject *obj = O(r, callee);
+    const rec_args call = {.callee = callee, .args = args, .npos = n};
+    kin_vid from = n > 0 ? args[n - 1] : 0, *pairs = NULL, out = 0;
+    const rec_virtual *f = from != 0 ? VIRTUAL(r, from) : NULL;
+    uint32_t count = 0;
+    if (from == 0 || (f == NULL && O(r, from) == NULL) || (f != NULL && (f->kind == VIRTUAL_ITER || !f->known)))
+        return 0;
+    if (obj == (PyObject *)&PyList_Type || obj == (PyObject *)&PyTuple_Type)
+        return n == 1 ? apply_to_items(r, from, obj == (PyObject *)&PyList_Type ? VIRTUAL_LIST : VIRTUAL_TUPLE, (PyTypeObject *)obj) : 0;
+    if (obj == (PyObject *)&PyDict_Type) {
+        if (rec_dict_pairs(r, &call, &pairs, &count))
+            out = build_dict(r, &call, pairs, count);
+    } else if (n == 2 && O(r, args[0]) == (PyObject *)&PyDict_Type && (pairs = pairs_of_keys(r, &call, &count)) != NULL) {
+        out = build_dict(r, &call, pairs, count);
+    }
+    free(pairs);
+    return out;
 }
 
 static bool

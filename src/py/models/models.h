@@ -36,6 +36,7 @@ extern const rec_method_row rec_ordered_rows[], rec_ordered_views[]; /* OrderedD
 void rec_make_dict_of(rec *r, const rec_args *a, kin_vid cls, kin_vid first, const kin_vid *pairs, uint32_t n);
 bool rec_model_fromkeys(rec *r, const rec_args *a); /* model_build.c */
 bool rec_model_dict_update(rec *r, const rec_args *a);
+bool rec_join_in_place(rec *r, int imm); /* the instruction d |= other, where both are known */
 extern const rec_method_row rec_default_rows[];
 /* What _count_elements stores into a dict made here for these items: key, value, key, value ... False: not known. */
 enum { MOST_COUNTED = 500 };
@@ -83,6 +84,8 @@ bool rec_model_dict_setitem(rec *r, const rec_args *a);
 bool rec_dict_of_pairs(rec *r, const rec_args *a, kin_vid *pairs, uint32_t n); /* the call's keywords behind them, for which there is room */
 /* What dict(...) makes of the operands, keywords last; malloc'ed. */
 bool rec_dict_pairs(rec *r, const rec_args *a, kin_vid **pairs, uint32_t *n);
+bool rec_builds(PyObject *callee); /* list, tuple, dict, dict.fromkeys */
+kin_vid rec_apply_build(rec *r, kin_vid callee, const kin_vid *args, uint32_t n);
 extern const rec_method_row rec_partial_rows[];
 bool rec_model_exception(rec *r, const rec_args *a);
 

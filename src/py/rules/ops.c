@@ -425,7 +425,7 @@ dispatch_values(rec *r)
     case KIN_DO_INVERT: rec_op_binary(r, KIN_STEP_UNARY, KIN_UNARY_INVERT, 1); break;
     case KIN_DO_NOT: rec_op_binary(r, KIN_STEP_UNARY, KIN_UNARY_NOT, 1); break;
     case KIN_DO_BINARY:
-        if (!rec_consume_added(r, f->arg))
+        if (!rec_consume_added(r, f->arg) && !rec_join_in_place(r, f->arg))
             rec_op_binary(r, KIN_STEP_BINARY, f->arg, 2);
         break;
     case KIN_DO_COMPARE: rec_op_compare(r); break;
