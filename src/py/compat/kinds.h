@@ -62,11 +62,11 @@ kin_utf8(PyObject *text)
     return chars != NULL ? chars : "?";
 }
 
-/* Too many values to unpack: do the words of the error say how many there were? */
+/* Too many values to unpack: do the words of the error say how many there were? Is an object asked for its length by what makes a tuple of its items? */
 #if PY_VERSION_HEX >= 0x030E0000
-enum { kin_counts_what_is_unpacked = 1 };
+enum { kin_counts_what_is_unpacked = 1, kin_tuples_ask_length = 0 };
 #else
-enum { kin_counts_what_is_unpacked = 0 };
+enum { kin_counts_what_is_unpacked = 0, kin_tuples_ask_length = 1 };
 #endif
 
 #endif

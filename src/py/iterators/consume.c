@@ -529,7 +529,7 @@ bool
 rec_consume_unpack(rec *r, kin_vid vid, int before, int after)
 {
     bool visible = VIRTUAL(r, vid) != NULL && VIRTUAL(r, vid)->kind == VIRTUAL_GENERATOR;
-    kin_vid length = 0, source = visible ? vid : before < 0 ? rec_sized_generator(r, vid, &length) : rec_hidden_generator(r, vid);
+    kin_vid length = 0, source = visible ? vid : rec_asks_length(before) ? rec_sized_generator(r, vid, &length) : rec_hidden_generator(r, vid);
     rec_gen *gen = source ? rec_usable_generator(r, source) : NULL;
     rec_consumer *c = gen ? rec_begin_measured(r, gen, vid, length) : NULL;
     if (c == NULL)

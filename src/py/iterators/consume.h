@@ -2,6 +2,7 @@
 #ifndef KIN_PY_ITERATORS_CONSUME_H
 #define KIN_PY_ITERATORS_CONSUME_H
 
+#include "py/compat/kinds.h"
 #include "py/iterators/iterators.h"
 
 /* What a consumer does with an item. */
@@ -11,6 +12,13 @@ enum { CONSUMER_ARGS = 32 };
 
 /* In place of a number of names: what is unpacked goes into the list below, or into the call. */
 enum { INTO_LIST = -1, INTO_CALL = -2 };
+
+/* Is an object that is unpacked for that asked for its length first? A call gets its items as a tuple. */
+static inline bool
+rec_asks_length(int before)
+{
+    return before == INTO_LIST || (before == INTO_CALL && kin_tuples_ask_length);
+}
 
 /* Which operands a consumer has, and which of them it iterates over. */
 typedef enum { ITEMS, ITEMS_AND_MAYBE_MORE, ITEMS_AND_MORE, OBJECT_AND_ITEMS } consumer_operands;

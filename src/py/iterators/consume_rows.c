@@ -275,7 +275,7 @@ put_behind(rec *r, rec_consumer *c)
 static const consumer_row rows[] = {
     {"all", TAKE_WHILE_TRUE, finish_answer, .objects = true}, {"any", TAKE_WHILE_FALSE, finish_answer, .objects = true},
     {"next", TAKE_ONE, finish_next, .takes = ITEMS_AND_MAYBE_MORE, .raises = true}, {"sum", TAKE_ALL, finish_sum, .takes = ITEMS_AND_MAYBE_MORE, .objects = true},
-    {"tuple", TAKE_ALL, finish_tuple, .sized = true, .objects = true}, {"list", TAKE_ALL, rec_finish_list, .sized = true, .objects = true}, {"set", TAKE_ALL, finish_set, .objects = true},
+    {"tuple", TAKE_ALL, finish_tuple, .sized = kin_tuples_ask_length, .objects = true}, {"list", TAKE_ALL, rec_finish_list, .sized = true, .objects = true}, {"set", TAKE_ALL, finish_set, .objects = true},
     {"frozenset", TAKE_ALL, finish_constant, .objects = true}, {"dict", TAKE_ALL, finish_dict},
     {"min", TAKE_ALL, finish_extreme, .by_key = &rec_min_by_key, .objects = true}, {"max", TAKE_ALL, finish_extreme, .by_key = &rec_max_by_key, .objects = true},
     {"sorted", TAKE_ALL, finish_sorted, .sized = true, .looks = true, .by_key = &rec_sorted_by_key, .objects = true},

@@ -238,8 +238,9 @@ typedef struct {
 
 static const drain_row rows[] = {
     {"functools", "reduce", NULL, 1, &drained_row}, {"collections", "OrderedDict", NULL, 0, &drained_row}, {"collections", "deque", NULL, 0, &drained_row},
-    {"itertools", "combinations", NULL, 0, &drained_row, true}, {"itertools", "permutations", NULL, 0, &drained_row, true}, {"itertools", "product", NULL, 0, &drained_row, true},
-    {"builtins", "tuple", "__new__", 1, &drained_row, true}, {"builtins", "dict", "fromkeys", 1, &drained_row}, {"collections", "OrderedDict", "fromkeys", 1, &drained_row},
+    {"itertools", "combinations", NULL, 0, &drained_row, kin_tuples_ask_length}, {"itertools", "permutations", NULL, 0, &drained_row, kin_tuples_ask_length},
+    {"itertools", "product", NULL, 0, &drained_row, kin_tuples_ask_length},
+    {"builtins", "tuple", "__new__", 1, &drained_row, kin_tuples_ask_length}, {"builtins", "dict", "fromkeys", 1, &drained_row}, {"collections", "OrderedDict", "fromkeys", 1, &drained_row},
     {"collections", "deque", "extend", 1, &extended_row}, {"collections", "deque", "extendleft", 1, &extended_row},
     {"_collections", "_count_elements", NULL, 1, &counted_row}};
 

@@ -97,7 +97,7 @@ iterated(const iterable_row *row, uint32_t npos)
 static void
 ask_next(rec *r, rec_consumer *c)
 {
-    const iterable_row *row = c->before < 0 ? &measured : find_row(c->call.callee ? O(r, c->call.callee) : NULL);
+    const iterable_row *row = c->before < 0 ? (rec_asks_length(c->before) ? &measured : &item_by_item) : find_row(c->call.callee ? O(r, c->call.callee) : NULL);
     for (; c->at < iterated(row, c->call.npos); c->at++, c->next = 0) {
         kin_vid arg = c->source ? c->source : c->args[c->at];
         PyObject *name = c->next == 0 ? REC_STR("__iter__") : REC_STR("__len__");
@@ -131,7 +131,7 @@ steps(rec *r, rec_consumer *c, kin_vid iterator)
 {
     kin_vid object = c->source != 0 ? c->source : c->args[0];
     const consumer_row *row = c->call.callee != 0 && c->before >= 0 ? rec_consumer_row(O(r, c->call.callee)) : &rec_unpack_row;
-    bool made = VIRTUAL(r, iterator) == NULL || VIRTUAL(r, iterator)->kind == VIRTUAL_OBJECT, sized = row != NULL && (row->sized || c->before < 0);
+    bool made = VIRTUAL(r, iterator) == NULL || VIRTUAL(r, iterator)->kind == VIRTUAL_OBJECT, sized = row != NULL && (row->sized || rec_asks_length(c->before));
     kin_vid next = row != NULL && c->at == 0 && row->written == NULL && made ? rec_python_method(r, iterator, REC_STR("__next__")) : 0;
     if (next == 0 || r->refused || (sized && !has_no_length(r, object)))
         return false;

@@ -724,10 +724,10 @@ static const consumer_row unpack_asked_row = {"", TAKE_ALL, rec_finish_unpack, N
 static bool
 unpack_asked(rec *r, kin_vid lazy, int before, int after)
 {
-    kin_vid length = 0, indexed = rec_hidden_index_iterator(r, lazy, before < 0, &length), measured = lazy;
+    kin_vid length = 0, indexed = rec_hidden_index_iterator(r, lazy, rec_asks_length(before), &length), measured = lazy;
     lazy = indexed != 0 ? indexed : lazy;
     bool asked = lazy != 0 && VIRTUAL(r, lazy) != NULL && VIRTUAL(r, lazy)->kind == VIRTUAL_LAZY;
-    if (asked && indexed == 0 && before < 0) {
+    if (asked && indexed == 0 && rec_asks_length(before)) {
         asked = rec_length_of_iterator(r, lazy, &length);
         measured = VIRTUAL(r, lazy)->items[LAZY_SOURCES];
     }

@@ -345,7 +345,7 @@ function_attr(rec *r, kin_vid base, PyObject *name, attr_result *out)
     static const struct { const char *name; size_t offset; } parts[] = {
         {"__code__", offsetof(PyFunctionObject, func_code)}, {"__defaults__", offsetof(PyFunctionObject, func_defaults)},
         {"__kwdefaults__", offsetof(PyFunctionObject, func_kwdefaults)}, {"__name__", offsetof(PyFunctionObject, func_name)},
-        {"__qualname__", offsetof(PyFunctionObject, func_qualname)}, {NULL, 0}};
+        {"__qualname__", offsetof(PyFunctionObject, func_qualname)}, {"__doc__", offsetof(PyFunctionObject, func_doc)} /* a plain member up to 3.13 */, {NULL, 0}};
     PyObject *obj = O(r, base);
     if (PyCode_Check(obj) && strncmp(kin_utf8(name), "co_", 3) == 0 && rec_need_const(r, base) != 0) {
         PyObject *value = PyObject_GenericGetAttr(obj, name);
