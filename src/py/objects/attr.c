@@ -514,6 +514,10 @@ static void
 class_attr(rec *r, kin_vid base, PyObject *name, attr_result *out)
 {
     kin_vid cls = rec_need_const(r, base);
+    if (cls == 0) { /* another one in each call: B.__mro__[n] */
+        set_step(out, KIN_STEP_OPAQUE);
+        return;
+    }
     PyTypeObject *tp = (PyTypeObject *)O(r, cls), *meta = Py_TYPE(tp);
     PyObject *fallback;
     if (!(meta->tp_flags & Py_TPFLAGS_IMMUTABLETYPE)) /* it may be assigned, which from 3.13 on leaves the version of the class as it is */
