@@ -107,10 +107,8 @@ rec_call_back(rec *r, kin_vid callback, const kin_vid *inputs, uint32_t n)
 static void
 find_call(rec *r, kin_vid *func, kin_vid *self)
 {
-    PyObject *obj = O(r, *func), *call = NULL;
-    if (obj != NULL && Py_TYPE(obj)->tp_flags & Py_TPFLAGS_HEAPTYPE && !PyType_Check(obj))
-        call = _PyType_Lookup(Py_TYPE(obj), REC_STR("__call__"));
-    if (call == NULL || !PyFunction_Check(call) || !rec_can_inline(r, call))
+    PyObject *call = rec_call_in_python(r, *func);
+    if (call == NULL || !rec_can_inline(r, call))
         return;
     *self = *func;
     *func = rec_call_of_instance(r, *self, call);
@@ -137,6 +135,14 @@ rec_find_callback(rec *r, kin_vid callback, kin_vid *func, kin_vid *self)
     return obj != NULL && PyFunction_Check(obj) && rec_can_inline(r, obj);
 }
 
+static void
+set_callback(rec *r, rec_consumer *c, kin_vid callback, kin_vid func, kin_vid self)
+{
+    c->callback = func;
+    c->self = self;
+    c->partial = is_partial(VIRTUAL(r, callback)) ? callback : 0;
+}
+
 rec_consumer *
 rec_begin_callbacks(rec *r, const consumer_row *row, kin_vid callback, kin_vid *inputs, uint32_t n, uint32_t width)
 {
@@ -147,9 +153,7 @@ rec_begin_callbacks(rec *r, const consumer_row *row, kin_vid callback, kin_vid *
         return NULL;
     }
     c->row = row;
-    c->callback = func;
-    c->self = self;
-    c->partial = is_partial(VIRTUAL(r, callback)) ? callback : 0;
+    set_callback(r, c, callback, func, self);
     c->inputs = inputs;
     c->ninputs = n;
     c->width = width;
@@ -428,6 +432,21 @@ rec_is_reduce(PyObject *callee)
 {
     static PyObject *reduce;
     return callee == kin_import_once(&reduce, "functools", "reduce");
+}
+
+void
+rec_fold_known(rec *r, rec_consumer *c, kin_vid *inputs, uint32_t n, kin_vid func, kin_vid self)
+{
+    free(c->inputs);
+    c->row = &reduce_row;
+    set_callback(r, c, c->args[0], func, self);
+    c->inputs = inputs;
+    c->ninputs = n;
+    c->width = 1;
+    c->next = c->at = 0;
+    c->fold = c->wants = true;
+    c->ended = false;
+    rec_next_callback(r, c);
 }
 
 /* reduce of a C function: one call on what the last one gave. */

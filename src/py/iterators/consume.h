@@ -75,6 +75,7 @@ typedef struct rec_consumer {
     kin_vid source;
     rec_args call;    /* the instruction, when it is a call; its operands are in `args` */
     kin_vid args[CONSUMER_ARGS];
+    PyObject *function;      /* borrowed: what an iterator that the call makes will call; that keeps it */
     bool grows_older;        /* extend: a list that others can reach */
     bool from_tensor;        /* sum: what it begins with is one */
     KIN_VEC(rec_operand) operands; /* of the instruction: all that was on the stack, but for atoms */
@@ -109,6 +110,7 @@ bool rec_is_reduce(PyObject *callee); /* functools.reduce */
 extern const consumer_row rec_sorted_by_key, rec_min_by_key, rec_max_by_key;
 bool rec_find_callback(rec *r, kin_vid callback, kin_vid *func, kin_vid *self);
 bool rec_call_back(rec *r, kin_vid callback, const kin_vid *inputs, uint32_t n); /* such a callback is what comes next */
+void rec_fold_known(rec *r, rec_consumer *c, kin_vid *inputs, uint32_t n, kin_vid func, kin_vid self); /* the consumer goes on as reduce() of these */
 rec_consumer *rec_begin_callbacks(rec *r, const consumer_row *row, kin_vid callback, kin_vid *inputs, uint32_t n, uint32_t width);
 bool rec_known_elements(rec *r, kin_vid vid, kin_vid **items, uint32_t *n); /* of an iterable that C code uses up */
 
@@ -117,6 +119,7 @@ void rec_unpack_opaquely(rec *r, kin_vid vid, int before, int after, int row); /
 
 /* ---- lazy.c ---- */
 bool rec_make_lazy(rec *r, const rec_args *a);
+bool rec_takes_iterators(rec *r, const rec_args *a, uint32_t *first, uint32_t *end); /* does it begin with iter() of these operands? */
 bool rec_make_tee(rec *r, const rec_args *a);
 enum { TEE_ALL = LAZY_SOURCES + 1, TEE_GIVEN }; /* items of a tee object: the tuple of all that were made with it, and a value that holds what their source has given */
 bool rec_consume_lazy(rec *r, const rec_args *a);
@@ -150,6 +153,9 @@ void rec_leave_open(rec *r, const rec_gen *gen); /* the recording ends before th
 
 /* ---- drain.c ---- */
 bool rec_consume_drained(rec *r, const rec_args *a);
+bool rec_drains(rec *r, const rec_args *a, uint32_t *operand, bool *sized); /* it takes all items of this operand */
+bool rec_drain_on(rec *r, rec_consumer *c, uint32_t operand, kin_vid object, kin_vid iterator); /* ... whose __iter__ has given an iterator; false: that is not followed item by item */
+bool rec_finish_draining(rec *r, const rec_args *a, uint32_t operand); /* ... of an iterator with known items */
 
 /* ---- consume.c ---- */
 void rec_refuse_unpacking(rec *r, const rec_consumer *c); /* ends the recording */

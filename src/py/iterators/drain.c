@@ -305,6 +305,66 @@ drain_lazy(rec *r, const rec_args *a, uint32_t at)
     return done;
 }
 
+/* -- of an object whose __iter__ is Python (iterables.c) -------------------------------------------------------------------- */
+
+bool
+rec_drains(rec *r, const rec_args *a, uint32_t *operand, bool *sized)
+{
+    const drain_row *row = a->npos + a->nkw <= CONSUMER_ARGS ? find_row(O(r, a->callee)) : NULL;
+    if (row == NULL || row->row != &drained_row || row->argument >= a->npos)
+        return false;
+    *operand = row->argument;
+    *sized = row->sized;
+    return true;
+}
+
+/* reduce() of a function of the program over items that are known. */
+static bool
+fold_items(rec *r, rec_consumer *c, kin_vid iterator, kin_vid func, kin_vid self)
+{
+    kin_vid *items = NULL, *inputs = NULL;
+    uint32_t n = 0, ninit = c->call.npos == 3;
+    if (rec_use_up(r, iterator, &items, &n) && n + ninit >= 2)
+        inputs = malloc((n + ninit) * sizeof *inputs);
+    if (inputs != NULL) {
+        inputs[0] = c->args[2 * ninit];
+        memcpy(inputs + ninit, items, n * sizeof *items);
+        Py_DECREF(c->held[--c->n]);
+        rec_fold_known(r, c, inputs, n + ninit, func, self);
+    }
+    free(items);
+    return inputs != NULL;
+}
+
+bool
+rec_drain_on(rec *r, rec_consumer *c, uint32_t operand, kin_vid object, kin_vid iterator)
+{
+    kin_vid func, self;
+    bool fold = rec_is_reduce(O(r, c->call.callee)) && rec_find_callback(r, c->args[0], &func, &self);
+    rec_gen *gen = rec_usable_generator(r, iterator);
+    if (gen == NULL)
+        return fold && fold_items(r, c, iterator, func, self);
+    Py_DECREF(c->held[--c->n]);
+    c->row = fold ? &folded_row : &drained_row;
+    c->source = object;
+    c->drained = operand;
+    if (fold && c->call.npos == 3)
+        rec_take_item(r, c, c->args[2]);
+    c->from = gen;
+    rec_go_on_from(c);
+    return true;
+}
+
+bool
+rec_finish_draining(rec *r, const rec_args *a, uint32_t operand)
+{
+    kin_vid *items = NULL;
+    uint32_t n = 0;
+    bool done = rec_use_up(r, a->args[operand], &items, &n) && call_on_items(r, a, operand, items, n, NULL);
+    free(items);
+    return done;
+}
+
 bool
 rec_consume_drained(rec *r, const rec_args *a)
 {

@@ -7,32 +7,39 @@
 #include "py/models/models.h"
 #include "py/objects/objects.h"
 
-/* Those that only make an iterator, and how many of their first arguments they iterate over. The others are rows of consume_rows.c. */
+/* Which of the operands the C function iterates over, and what it does with their items. */
 typedef struct {
-    const char *name;
-    int iterated;  /* -1: all */
-    bool sized;    /* asks __len__ of the argument behind __iter__ */
+    uint32_t first, end;
+    bool sized;  /* asks __len__ of the operand behind __iter__ */
+    bool lazy;   /* makes an iterator that asks them */
+    bool drains; /* takes all items before it does anything else (drain.c) */
 } iterable_row;
 
-static const iterable_row rows[] = {{"enumerate", 1, false}, {"zip", -1, false}, {"iter", 1, false}, {NULL, 0, false}};
-
-static const iterable_row item_by_item = {"", 1, false}, measured = {"", 1, true}, behind_first = {"", 2, true};
-
-static const iterable_row *
-find_row(PyObject *callee)
+static bool
+is_iter(PyObject *callee)
 {
-    PyObject *builtins = PyEval_GetBuiltins();
-    const consumer_row *consumer = callee != NULL ? rec_consumer_row(callee) : NULL;
-    if (callee == NULL)
-        return &item_by_item;
-    if (consumer != NULL && consumer->objects)
-        return consumer->takes == OBJECT_AND_ITEMS ? &behind_first : consumer->sized ? &measured : &item_by_item;
-    if (!PyCFunction_Check(callee) && !PyType_Check(callee))
-        return NULL;
-    for (const iterable_row *row = rows; row->name; row++)
-        if (PyDict_GetItemString(builtins, row->name) == callee)
-            return row;
-    return NULL;
+    return PyCFunction_Check(callee) && PyDict_GetItemString(PyEval_GetBuiltins(), "iter") == callee;
+}
+
+/* False: it is no such function. A callee of 0: an unpacking. */
+static bool
+find_row(rec *r, const rec_args *a, iterable_row *out)
+{
+    const consumer_row *consumer = a->callee != 0 ? rec_consumer_row(O(r, a->callee)) : NULL;
+    *out = (iterable_row){0, 1, false, false, false};
+    if (a->callee == 0 || is_iter(O(r, a->callee)))
+        return true;
+    if (consumer != NULL && consumer->objects) {
+        out->first = consumer->takes == OBJECT_AND_ITEMS;
+        out->end = out->first + 1;
+        out->sized = consumer->sized;
+        return true;
+    }
+    if (rec_drains(r, a, &out->first, &out->sized)) {
+        out->end = out->first + 1;
+        return out->drains = true;
+    }
+    return out->lazy = rec_takes_iterators(r, a, &out->first, &out->end);
 }
 
 /* A special method in Python that the C function will call on the argument; 0 = none. */
@@ -86,22 +93,18 @@ rec_is_own_iterator(rec *r, kin_vid vid)
     return rec_steps_in_python(r, vid) && gives_itself(_PyType_Lookup(Py_TYPE(O(r, vid)), REC_STR("__iter__")));
 }
 
-static uint32_t
-iterated(const iterable_row *row, uint32_t npos)
-{
-    return row->iterated < 0 || (uint32_t)row->iterated > npos ? npos : (uint32_t)row->iterated;
-}
-
 /* Expects the next call that the C function makes. c->at: the argument it is about; c->next: it has been asked for its
  * iterator. */
 static void
 ask_next(rec *r, rec_consumer *c)
 {
-    const iterable_row *row = c->before < 0 ? (rec_asks_length(c->before) ? &measured : &item_by_item) : find_row(c->call.callee ? O(r, c->call.callee) : NULL);
-    for (; c->at < iterated(row, c->call.npos); c->at++, c->next = 0) {
+    iterable_row row;
+    find_row(r, &c->call, &row);
+    row.sized = row.sized || rec_asks_length(c->before);
+    for (; c->at < row.end && c->at < c->call.npos; c->at++, c->next = 0) {
         kin_vid arg = c->source ? c->source : c->args[c->at];
         PyObject *name = c->next == 0 ? REC_STR("__iter__") : REC_STR("__len__");
-        if (c->next > 1 || (c->next == 1 && !row->sized))
+        if (c->next > 1 || (c->next == 1 && !row.sized))
             continue;
         kin_vid func = rec_python_method(r, arg, name);
         if (r->refused)
@@ -125,22 +128,56 @@ has_no_length(rec *r, kin_vid vid)
     return rec_lookup(r, tp, REC_STR("__len__")) == NULL && rec_lookup(r, tp, REC_STR("__length_hint__")) == NULL;
 }
 
-/* __iter__ has given an iterator whose __next__ is Python: that is called for each item of what the C function makes. */
-static bool
-steps(rec *r, rec_consumer *c, kin_vid iterator)
+/* What the C function does with items that come one by one; NULL: that is not known. */
+static const consumer_row *
+row_of_items(rec *r, const rec_consumer *c)
 {
-    kin_vid object = c->source != 0 ? c->source : c->args[0];
     const consumer_row *row = c->call.callee != 0 && c->before >= 0 ? rec_consumer_row(O(r, c->call.callee)) : &rec_unpack_row;
-    bool made = VIRTUAL(r, iterator) == NULL || VIRTUAL(r, iterator)->kind == VIRTUAL_OBJECT, sized = row != NULL && (row->sized || rec_asks_length(c->before));
-    kin_vid next = row != NULL && c->at == 0 && row->written == NULL && made ? rec_python_method(r, iterator, REC_STR("__next__")) : 0;
-    if (next == 0 || r->refused || (sized && !has_no_length(r, object)))
-        return false;
+    return row != NULL && c->at == 0 && row->written == NULL ? row : NULL;
+}
+
+/* The items come from the iterator, from here on. */
+static void
+take_items_from(rec *r, rec_consumer *c, const consumer_row *row, kin_vid object)
+{
     c->from_tensor = row != &rec_unpack_row && c->call.npos == 2 && kin_is_plain_tensor(O(r, c->args[1])); /* what sum begins with */
     if (c->from_tensor)
         rec_need_type(r, c->args[1]);
     Py_DECREF(c->held[--c->n]);
     c->row = row;
     c->source = object;
+}
+
+/* __iter__ has given a generator, which is resumed for each item. */
+static bool
+resumes(rec *r, rec_consumer *c, kin_vid iterator)
+{
+    kin_vid object = c->source != 0 ? c->source : c->args[0], length = 0;
+    const consumer_row *row = row_of_items(r, c);
+    rec_gen *gen = row != NULL ? rec_usable_generator(r, iterator) : NULL;
+    if (gen == NULL || r->refused)
+        return false;
+    if ((row->sized || rec_asks_length(c->before)) && (length = rec_python_method(r, object, REC_STR("__len__"))) == 0 && !has_no_length(r, object))
+        return false;
+    take_items_from(r, c, row, object);
+    c->from = gen;
+    rec_go_on_from(c);
+    if (length != 0)
+        rec_measure(r, c, object, length);
+    return true;
+}
+
+/* __iter__ has given an iterator whose __next__ is Python: that is called for each item of what the C function makes. */
+static bool
+steps(rec *r, rec_consumer *c, kin_vid iterator)
+{
+    kin_vid object = c->source != 0 ? c->source : c->args[0];
+    const consumer_row *row = row_of_items(r, c);
+    bool made = VIRTUAL(r, iterator) == NULL || VIRTUAL(r, iterator)->kind == VIRTUAL_OBJECT, sized = row != NULL && (row->sized || rec_asks_length(c->before));
+    kin_vid next = row != NULL && made ? rec_python_method(r, iterator, REC_STR("__next__")) : 0;
+    if (next == 0 || r->refused || (sized && !has_no_length(r, object)))
+        return false;
+    take_items_from(r, c, row, object);
     c->stepping = c->self = iterator;
     c->callback = next;
     c->wants = true;
@@ -155,16 +192,20 @@ take_answer(rec *r, rec_consumer *c)
         return;
     kin_vid answer = c->items[c->n - 1];
     rec_virtual *f = VIRTUAL(r, answer);
-    if (c->next == 1 && steps(r, c, answer))
+    iterable_row row;
+    find_row(r, &c->call, &row);
+    if (c->next == 1 && (resumes(r, c, answer) || steps(r, c, answer)))
         return;
     if (c->next == 1) {
         const Py_ssize_t returned = 2; /* the references of the C function and of c->held */
-        bool lazy = c->call.callee != 0 && c->before >= 0 && (O(r, c->call.callee) == (PyObject *)&PyEnum_Type || O(r, c->call.callee) == (PyObject *)&PyZip_Type);
-        bool generator = lazy && rec_usable_generator(r, answer) != NULL;
-        if (f == NULL || (f->kind != VIRTUAL_ITER && !generator) || !f->known || f->escaped || Py_REFCNT(O(r, answer)) != returned) {
+        bool generator = row.lazy && c->before >= 0 && rec_usable_generator(r, answer) != NULL;
+        bool drained = row.drains && rec_usable_generator(r, answer) != NULL;
+        if (f == NULL || (f->kind != VIRTUAL_ITER && !generator && !drained) || !f->known || f->escaped || Py_REFCNT(O(r, answer)) != returned) {
             rec_refuse(r);
             return;
         }
+        if (row.drains && (!row.sized || has_no_length(r, c->args[c->at])) && rec_drain_on(r, c, c->at, c->args[c->at], answer))
+            return;
         f->given = !generator;
         c->inputs[c->at] = answer;
     }
@@ -175,9 +216,13 @@ take_answer(rec *r, rec_consumer *c)
 static bool
 finish_iterables(rec *r, rec_consumer *c)
 {
+    iterable_row row;
     rec_args call = c->call;
+    find_row(r, &call, &row);
     call.args = c->inputs;
-    bool done = rec_make_lazy(r, &call) || rec_make_tee(r, &call) || rec_call_builtin(r, &call);
+    if (row.lazy && c->function != NULL && O(r, call.args[0]) == NULL)
+        r->info.at[call.args[0]].obj = c->function;
+    bool done = row.drains ? rec_finish_draining(r, &call, row.first) : rec_make_lazy(r, &call) || rec_make_tee(r, &call) || rec_call_builtin(r, &call);
     if (done && rec_is_operator(r)) { /* list += thing: its result is the list */
         rec_drop(r, 1);
         rec_push(r, c->args[0]);
@@ -204,9 +249,9 @@ iterates_in_python(rec *r, kin_vid vid)
 bool
 rec_consume_iterables(rec *r, const rec_args *a)
 {
-    const iterable_row *row = a->npos > 0 && a->npos + a->nkw <= CONSUMER_ARGS && O(r, a->callee) ? find_row(O(r, a->callee)) : NULL;
-    bool python = false;
-    for (uint32_t i = 0; row != NULL && i < iterated(row, a->npos); i++)
+    iterable_row row;
+    bool python = false, known = a->npos > 0 && a->npos + a->nkw <= CONSUMER_ARGS && O(r, a->callee) && find_row(r, a, &row);
+    for (uint32_t i = known ? row.first : 0; known && i < row.end && i < a->npos; i++)
         python = python || iterates_in_python(r, a->args[i]);
     kin_vid *inputs = python ? malloc((a->npos + a->nkw) * sizeof *inputs) : NULL;
     rec_consumer *c = inputs ? rec_begin_consumer(r, NULL) : NULL;
@@ -218,6 +263,8 @@ rec_consume_iterables(rec *r, const rec_args *a)
     c->inputs = inputs;
     c->row = &iterables_row;
     rec_consume_as(r, c, a);
+    c->at = row.first;
+    c->function = row.lazy && row.first > 0 ? O(r, a->args[0]) : NULL;
     ask_next(r, c);
     return true;
 }

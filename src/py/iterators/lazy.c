@@ -369,6 +369,17 @@ kind_of_call(rec *r, const rec_args *a)
     return kind != KIN_ITERATOR__COUNT && kin_iterator_can_set(class_made(kind)) ? kind : KIN_ITERATOR__COUNT;
 }
 
+bool
+rec_takes_iterators(rec *r, const rec_args *a, uint32_t *first, uint32_t *end)
+{
+    kin_iterator_kind kind = a->npos > 0 && a->npos + a->nkw <= MOST_SOURCES ? kind_of_call(r, a) : KIN_ITERATOR__COUNT;
+    if (kind == KIN_ITERATOR__COUNT || rows[kind].makes & LATE || a->npos < rows[kind].least || a->npos > rows[kind].most)
+        return false;
+    *first = (rows[kind].makes & FIRST) != 0;
+    *end = rows[kind].all ? a->npos : *first + 1;
+    return true;
+}
+
 /* map(f, xs), zip(xs, ys) ...: an iterator that has not begun. */
 bool
 rec_make_lazy(rec *r, const rec_args *a)

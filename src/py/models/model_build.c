@@ -442,10 +442,13 @@ model_partial(rec *r, const rec_args *a)
         return partial_of_partial(r, a, VIRTUAL(r, a->args[0]));
     if (func != NULL && VIRTUAL(r, a->args[0]) == NULL && Py_TYPE(func) == (PyTypeObject *)O(r, a->callee))
         return partial_of_older(r, a);
+    PyObject *call = a->npos ? rec_call_in_python(r, a->args[0]) : NULL;
     if (func == NULL || Py_TYPE(func) == (PyTypeObject *)O(r, a->callee) || a->npos + a->nkw > 32 ||
-        (!PyFunction_Check(func) && Py_TYPE(func) != &PyMethod_Type && !PyCFunction_Check(func) && !PyType_Check(func)))
+        (!PyFunction_Check(func) && Py_TYPE(func) != &PyMethod_Type && !PyCFunction_Check(func) && !PyType_Check(func) && call == NULL))
         return false;
-    if (VIRTUAL(r, a->args[0]) == NULL)
+    if (call != NULL)
+        rec_call_of_instance(r, a->args[0], call);
+    else if (VIRTUAL(r, a->args[0]) == NULL)
         rec_need_type(r, a->args[0]); /* that it can be called */
     kin_vid out = rec_model_step(r, a, KIN_STEP_PURE);
     rec_virtual *f = rec_make_virtual(r, out, VIRTUAL_PARTIAL, a->args, a->npos + a->nkw, true);

@@ -404,6 +404,17 @@ rec_call_partial(rec *r, const rec_args *a)
     return true;
 }
 
+/* __call__ of the class of an instance, if it is Python code; NULL: it is not. Writes nothing. */
+PyObject *
+rec_call_in_python(rec *r, kin_vid obj)
+{
+    PyTypeObject *tp = O(r, obj) != NULL ? Py_TYPE(O(r, obj)) : NULL;
+    if (tp == NULL || !(tp->tp_flags & Py_TPFLAGS_HEAPTYPE) || PyType_Check(O(r, obj)))
+        return NULL;
+    PyObject *call = _PyType_Lookup(tp, REC_STR("__call__"));
+    return call != NULL && PyFunction_Check(call) ? call : NULL;
+}
+
 /* __call__ of the class of an instance, which is the function `call` now. */
 kin_vid
 rec_call_of_instance(rec *r, kin_vid obj, PyObject *call)
@@ -417,11 +428,8 @@ rec_call_of_instance(rec *r, kin_vid obj, PyObject *call)
 bool
 rec_call_instance(rec *r, const rec_args *a)
 {
-    PyTypeObject *tp = Py_TYPE(O(r, a->callee));
-    if (!(tp->tp_flags & Py_TPFLAGS_HEAPTYPE) || PyType_Check(O(r, a->callee)))
-        return false;
-    PyObject *call = _PyType_Lookup(tp, REC_STR("__call__"));
-    return call != NULL && PyFunction_Check(call) && call_with_self(r, a, rec_call_of_instance(r, a->callee, call), a->callee);
+    PyObject *call = rec_call_in_python(r, a->callee);
+    return call != NULL && call_with_self(r, a, rec_call_of_instance(r, a->callee, call), a->callee);
 }
 
 bool

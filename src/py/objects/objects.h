@@ -29,6 +29,7 @@ bool rec_partial_parts(rec *r, const rec_args *a, kin_vid partial, kin_vid *fn, 
 /* Names of keywords, a partial object's first, then those of the call; their values in `joined`, where the call's win. Borrowed; NULL: no memory. */
 PyObject *rec_join_keywords(rec *r, const kin_vid *pairs, uint32_t npairs, const kin_vid *values, uint32_t nkw, PyObject *kwnames, kin_vid *joined);
 bool rec_call_instance(rec *r, const rec_args *a);
+PyObject *rec_call_in_python(rec *r, kin_vid obj);
 kin_vid rec_call_of_instance(rec *r, kin_vid obj, PyObject *call);
 void rec_do_call(rec *r, const rec_args *a);
 bool rec_inline(rec *r, const rec_args *a, const kin_vid *under, int nunder, kin_resume resume, kin_vid extra);
