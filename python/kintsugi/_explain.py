@@ -6,6 +6,7 @@ import functools
 import linecache
 import os
 import sys
+import types
 
 from . import _api, _kernels, _logs, _messages, passes as _passes
 from ._compiled import engine_of, function_of
@@ -223,6 +224,8 @@ def _op_name(op):
     if torch is not None and getattr(torch.Tensor, name, None) is op:
         return f"Tensor.{name}"
     module = getattr(op, "__module__", None) or ""
+    if isinstance(op, types.BuiltinFunctionType) and module:
+        return f"{module.lstrip('_')}.{name}" if module != "builtins" else name  # the class of what it is bound to is no part of its name
     return f"{module.lstrip('_')}.{getattr(op, '__qualname__', name)}" if module and module != "builtins" else name
 
 

@@ -11,7 +11,7 @@ def rows(engine, compiled):
     """A dict for each version of each graph: graphs are compiled when they are first replayed, for each kind of inputs anew. A graph without
     code has one with the reason; it "waits" where nothing was tried so far."""
     found, general = [], obstacle(compiled)
-    for number, entry in enumerate(sorted(compiled.entries(), key=lambda entry: entry.number)):
+    for number, entry in enumerate(sorted(compiled.entries(), key=lambda entry: entry.number), 1):
         subgraphs = engine.kernels(entry)
         counts = collections.Counter(subgraph["graph"] for subgraph in subgraphs)
         parts = collections.Counter()
@@ -54,7 +54,7 @@ def _row(place, version, ends=""):
             "compiled": version["compiled"], "reason": version["reason"],
             "settled": version.get("settled", True), "waits": version.get("waits", False), "as_fast": version.get("as_fast", False), "native_calls": version.get("native", 0), "library_calls": version.get("extern", 0),
             "kernels": version.get("kernels", 0), "launches": version.get("runs", 0),
-            "compile_ms": version.get("total_ns", 0.0) / 1e6, "not_fused": _fold((version.get("not_fused") or "").splitlines()),
+            "compile_ms": version["total_ns"] / 1e6 if version.get("total_ns") else None, "not_fused": _fold((version.get("not_fused") or "").splitlines()),
             "launch_us": _measured_us(version, "launch_ns"), "steps_us": _measured_us(version, "steps_ns"),
             # Kept between calls: what was made of weights, memory for intermediates, machine code that no graph before had.
             "weights_bytes": (version.get("frozen") or {}).get("bytes", 0), "scratch_bytes": version.get("scratch_bytes", 0),

@@ -137,7 +137,7 @@ def _look():
 
 
 def _is_wanted():
-    return any(_enabled(name) for name in SERVED) or _dynamic_log() is not None or passes.logger() is not None or _trace.is_wanted()
+    return any(_enabled(name) for name in SERVED) or _dynamic_log() is not None or _component_log("torch._dynamo") is not None or passes.logger() is not None or _trace.is_wanted()
 
 
 def _show_unasked(collected):
@@ -157,7 +157,12 @@ def _show_unasked(collected):
 
 def _dynamic_log():
     """The logger of TORCH_LOGS=dynamic if somebody wants it, else None."""
-    internal, name = sys.modules.get("torch._logging._internal"), "torch.fx.experimental.symbolic_shapes"
+    return _component_log("torch.fx.experimental.symbolic_shapes")
+
+
+def _component_log(name):
+    """A component's logger if somebody wants what it says at INFO level, else None."""
+    internal = sys.modules.get("torch._logging._internal")
     if internal is None or name not in internal.log_state.log_qname_to_level:
         return None
     log = logging.getLogger(name)
@@ -184,10 +189,15 @@ def _log(artifact, text, ids):
     log = _enabled(artifact)
     if log is None:
         return
+    with _within(ids):
+        log.debug("%s", text)
+
+
+def _within(ids):
+    """What is logged here has frame and recording in front."""
     from torch._guards import CompileContext, CompileId, compile_context
 
-    with compile_context(CompileContext(CompileId(frame_id=ids[0], frame_compile_id=ids[1]))):
-        log.debug("%s", text)
+    return compile_context(CompileContext(CompileId(frame_id=ids[0], frame_compile_id=ids[1])))
 
 
 def _find(number, taken):
@@ -220,8 +230,31 @@ def _ids_of_recompilation(event, new):
     return (number_frame(compiled), index) if compiled is not None else _frame_of(event["name"])
 
 
+def _show_steps(event, ids):
+    """TORCH_LOGS=dynamo: that a function was traced and a graph compiled. It ran while it was traced, so both lines come afterwards."""
+    log = _component_log("torch._dynamo")
+    if log is None:
+        return
+    name, place = event["name"], f"{event.get('filename', '?')}:{event.get('line', 0)}"
+    if event["event"] == "lower":
+        lines = [f"Step 2: done compiler function {event['backend']} (graph {event['graph']} of {name}, {event['compile_ns'] / 1e6:.1f} ms)"]
+    else:
+        more = event["event"] == "extend"
+        lines = [f"Step 1: torchdynamo start tracing {name} {place}" + more * " (the rest of a call that a recording does not cover)",
+                 f"Step 1: torchdynamo done tracing {name} ({event.get('reason') or 'RETURN_VALUE'}; {event['record_ns'] / 1e6:.1f} ms)"]
+        frames = sys.modules.get("torch._dynamo.eval_frame")
+        if frames is not None and not more:
+            getattr(getattr(frames, "dynamo_tls", None), "traced_frame_infos", []).append(f"{name} {place}")
+    with _within(ids):
+        for line in lines:
+            log.info("%s", line)
+
+
 def _show(event, found, outer, new):
     kind = event["event"]
+    if kind in ("record", "extend", "lower"):
+        compiled, _, index = found if kind != "lower" else _find(event["entry"], {})
+        _show_steps(event, (number_frame(compiled), index) if compiled is not None else _ids_of_name(event["name"]))
     if kind in ("record", "extend"):
         compiled, entry, index = found
         _ask_for_code()

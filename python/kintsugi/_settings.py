@@ -107,7 +107,7 @@ TABLE = {
         ("*", NONE, "a type"),
     ],
     "TORCH_LOGS": [
-        ("dynamo", ACTS, "the artifacts that are served, at the level asked for"),
+        ("dynamo", ACTS, "at INFO, what was traced and compiled; at DEBUG (+dynamo), the artifacts that are served, too"),
         ("dynamic", ACTS, "sizes that are marked with mark_dynamic and tested exactly"),
         ("*", NONE, "what it logs does not happen here; a warning says so once and lists what is served"),
     ],

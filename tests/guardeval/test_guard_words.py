@@ -92,7 +92,7 @@ def test_sources(probe, chain, text):
         ("LACKS_KEY", "a", 0, "'a' not in L['x']"),
         ("LACKS_ATTR", "hooks", 0, "'hooks' not in vars(L['x'])"),
         ("CLASS_LACKS", "hooks", 0, "L['x'] has no attribute 'hooks'"),
-        ("DICT_KEYS", ("a", 2), 0, "tuple(L['x']) == ('a', 2)"),
+        ("DICT_KEYS", ("a", 2), 0, "list(L['x']) == ['a', 2]"),
         ("CODE", FN.__code__, 0, f"L['x'] runs {FN.__qualname__} (test_guard_words.py:{FN.__code__.co_firstlineno})"),
         ("NDEFAULTS", None, 2, "L['x'] has 2 defaults"),
         ("NDEFAULTS", None, 1, "L['x'] has 1 default"),
@@ -125,7 +125,7 @@ def test_misses_tell_old_and_new(probe):
     assert miss(probe, "TYPE", dict, 0, [1]) == "type(x) is dict (now list)"
     assert miss(probe, "LEN", None, 3, [1]) == "len(x) == 3 (now 1)"
     assert miss(probe, "ID", None, 0, 5) == "x is None (now 5)"
-    assert miss(probe, "DICT_KEYS", ("a",), 0, {"b": 1, 2: 3}) == "tuple(x) == ('a',) (now ('b', 2))"
+    assert miss(probe, "DICT_KEYS", ("a",), 0, {"b": 1, 2: 3}) == "list(x) == ['a'] (now ['b', 2])"
     assert miss(probe, "HAS_KEY", "a", 0, {}) == "'a' in x"
     places = [f"test_guard_words.py:{code.co_firstlineno}" for code in (FN.__code__, outer.__code__)]
     assert miss(probe, "CODE", FN.__code__, 0, outer) == f"x runs {FN.__qualname__} ({places[0]}) (now the code of outer, {places[1]})"

@@ -458,7 +458,7 @@ def test_reports():
     assert row["weights_bytes"] == row["scratch_bytes"] == 0 and row["code_bytes"] >= 0
     found = kintsugi.explain(compiled)(vec())
     assert [{**k, "launches": 3} for k in found.kernels] == [row]
-    assert "Kernels:\n  graph 1 of recording 0: 3 calls in 1 kernel, 0 of PyTorch's, compiled in " in str(found)
+    assert "Kernels:\n  graph 1 of recording 1: 3 calls in 1 kernel, 0 of PyTorch's, compiled in " in str(found)
     assert "Kernels:\n  none: this function is not compiled" in str(kintsugi.explain(fn)(vec()))
 
 

@@ -19,6 +19,10 @@ def of_function(ident, one):
     return "\n".join(part for part in (_graphs(one), _kernels(one), _refused(one), _guards(one)) if part)
 
 
+def _spent(times):
+    return show.us(sum(times) * 1e3) if times else ""
+
+
 def _graphs(one):
     """A row for each graph; kinds of inputs (sizes, mostly) for which it was compiled alike share one."""
     alike = {}
@@ -28,7 +32,7 @@ def _graphs(one):
     for (recording, graph, part, native, kernels, library, reason), found in alike.items():
         number = f"{recording}.{graph}" + (f".{part}" if found[0]["parts"] > 1 else "")
         rows.append((number, len(found), native, kernels, library, _range(found, "launch_us"), _range(found, "steps_us"),
-                     show.us(sum(row["compile_ms"] for row in found) * 1e3), esc(reason or "")))
+                     _spent([row["compile_ms"] for row in found if row["compile_ms"] is not None]), esc(reason or "")))
     head = (("graph", 0), ("kinds of inputs", 1), ("calls compiled", 1), ("kernels", 1), ("left to PyTorch", 1), ("a launch", 1), ("step by step", 1), ("compiling", 1),
             ("not compiled, because", 0))
     note = "<p class=\"soft\">0.1 is the first graph of the first recording.</p>"
@@ -50,7 +54,7 @@ def _kernels(one):
     for graph in one.anatomy:
         for part in graph["parts"]:
             way = " backward" if part["backward"] else ""
-            rows.append((part["us"], f"{graph['recording']}.{graph['graph']}{way}", f"<code>{esc(part['name'])}</code>", show.us(part["us"]), *_shares(part, one.limits)))
+            rows.append((part["us"], f"{graph['recording'] + 1}.{graph['graph']}{way}", f"<code>{esc(part['name'])}</code>", show.us(part["us"]), *_shares(part, one.limits)))
     if not rows:
         return ""
     rows.sort(key=lambda row: -row[0])
@@ -78,7 +82,7 @@ def _refused(one):
         for refused in graph["refused"]:
             value, _, why = refused["text"].partition(": ")
             cost = f"{show.us(refused['us'] * refused['times'])} (modelled)" if refused["us"] is not None else ""
-            rows.append((-(refused["us"] or 0), f"{graph['recording']}.{graph['graph']}", f"<code>{esc(value)}</code>", esc(why), refused["times"], cost))
+            rows.append((-(refused["us"] or 0), f"{graph['recording'] + 1}.{graph['graph']}", f"<code>{esc(value)}</code>", esc(why), refused["times"], cost))
     if not rows:
         return ""
     rows.sort(key=lambda row: row[0])

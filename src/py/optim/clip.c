@@ -167,7 +167,7 @@ kin_optim_native_clip(PyObject *func)
                 return NULL;
             *(PyObject **)originals[i] = found;
             codes[i] = Py_NewRef(PyFunction_GET_CODE(found));
-            natives[i] = PyCFunction_New(&defs[i], NULL);
+            natives[i] = optim_native(&defs[i], NULL, "torch.nn.utils.%s", "clip_grad");
         }
         PyErr_Clear();
         return codes[i] == (PyObject *)code ? natives[i] : NULL;

@@ -46,6 +46,7 @@ bool optim_is_dense(const int64_t *sizes, const int64_t *strides, int64_t ndim, 
 PyObject *optim_name_grad(void);
 /* A function of the library without its wrappers, and what this folder needs of torch is ready; NULL: it is not there. New reference. */
 PyObject *optim_find(const char *module, const char *type, const char *name);
+PyObject *optim_native(PyMethodDef *def, PyObject *self, const char *format, const char *owner); /* a C function that says where the one is that it stands for */
 
 /* A part of memory; reads: only. */
 typedef struct {

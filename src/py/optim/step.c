@@ -507,6 +507,14 @@ optim_find(const char *module, const char *type, const char *name)
     return func;
 }
 
+PyObject *
+optim_native(PyMethodDef *def, PyObject *self, const char *format, const char *owner)
+{
+    PyObject *module = PyUnicode_FromFormat(format, owner), *native = module != NULL ? PyCFunction_NewEx(def, self, module) : NULL;
+    Py_XDECREF(module);
+    return native;
+}
+
 static bool
 find_row(int row)
 {
@@ -521,7 +529,7 @@ find_row(int row)
     for (int i = 0; ok && i < OPTIM_SCALARS && r->scalars[i] != NULL; i++)
         ok = (f->scalars[i] = PyUnicode_InternFromString(r->scalars[i])) != NULL;
     if (ok && (f->init = PyObject_GetAttr(type, name_init)) != NULL && (f->function = PyObject_GetAttrString(module, r->function)) != NULL &&
-        (f->native = PyCFunction_New(&native_def, number)) != NULL) {
+        (f->native = optim_native(&native_def, number, "torch.optim.%s", r->name)) != NULL) {
         f->step = Py_NewRef(step);
         f->code = Py_NewRef(PyFunction_GET_CODE(step));
     }

@@ -102,7 +102,7 @@ find_zero(void)
     PyObject *type = inner != NULL ? PyObject_GetAttrString(module, "Optimizer") : NULL;
     if (type != NULL && (zero_original = PyObject_GetAttrString(type, "zero_grad")) != NULL) {
         zero_code = Py_NewRef(PyFunction_GET_CODE(inner));
-        zero_native = PyCFunction_New(&zero_def, NULL);
+        zero_native = optim_native(&zero_def, NULL, "torch.optim.%s", "Optimizer");
     }
     Py_XDECREF(type);
     Py_XDECREF(inner);

@@ -91,6 +91,22 @@ tensor_text(const kin_trace *t, const kin_refs *refs, const kin_fact *f)
     return text;
 }
 
+/* What list() of it gives: the text of a tuple of the same, but for the brackets. */
+static PyObject *
+as_list(PyObject *container)
+{
+    PyObject *tuple = container != NULL ? PySequence_Tuple(container) : NULL, *text = tuple != NULL ? kin_object_text(tuple) : NULL;
+    Py_ssize_t n = text != NULL ? PyUnicode_GET_LENGTH(text) : 0;
+    if (n >= 2 && PyUnicode_READ_CHAR(text, 0) == '(' && PyUnicode_READ_CHAR(text, n - 1) == ')') {
+        PyObject *items = PyUnicode_Substring(text, 1, n - 1 - (PyUnicode_READ_CHAR(text, n - 2) == ','));
+        Py_SETREF(text, items != NULL ? PyUnicode_FromFormat("[%U]", items) : NULL);
+        Py_XDECREF(items);
+    }
+    Py_XDECREF(tuple);
+    PyErr_Clear();
+    return text;
+}
+
 /* What stands for the letter behind a $ in facts.def: new reference. */
 static PyObject *
 fact_part(char letter, const kin_trace *t, const kin_refs *refs, const kin_fact *f, PyObject *value, PyObject *ref, PyObject *other)
@@ -103,6 +119,7 @@ fact_part(char letter, const kin_trace *t, const kin_refs *refs, const kin_fact 
     case 's': return PyUnicode_FromString(f->num == 1 ? "" : "s");
     case 'b': return PyUnicode_FromString(f->num ? "True" : "False");
     case 'c': return code_text(value, kin_refs_get(refs, f->ref));
+    case 'l': return as_list(kin_refs_get(refs, f->ref));
     case 'm': return tensor_text(t, refs, f);
     default: return PyUnicode_FromString("?");
     }
@@ -153,15 +170,6 @@ kin_fact_text(const kin_entry *v, uint32_t fact)
 
 /* ---- misses --------------------------------------------------------------------------------------------------- */
 
-static PyObject *
-present_keys(PyObject *dict)
-{
-    PyObject *list = PyDict_Keys(dict), *keys = list ? PyList_AsTuple(list) : NULL, *text = keys ? kin_object_text(keys) : NULL;
-    Py_XDECREF(list);
-    Py_XDECREF(keys);
-    return text;
-}
-
 /* What is there instead, where that says more than "no longer". NULL without an exception otherwise. */
 static PyObject *
 new_content(const kin_fact *f, PyObject *ref, PyObject *obj)
@@ -182,7 +190,7 @@ new_content(const kin_fact *f, PyObject *ref, PyObject *obj)
     case KIN_FACT_CODE:
         return kin_object_text(PyFunction_Check(obj) ? ((PyFunctionObject *)obj)->func_code : obj);
     case KIN_FACT_DICT_KEYS:
-        return PyDict_CheckExact(obj) || PyODict_Check(obj) ? present_keys(obj) : kin_object_text(obj);
+        return PyDict_CheckExact(obj) || PyODict_Check(obj) ? as_list(obj) : kin_object_text(obj);
     default:
         return NULL;
     }
