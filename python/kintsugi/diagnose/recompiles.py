@@ -14,7 +14,7 @@ _OPEN = "; now dynamic"
 
 _GRAD = re.compile(r"^tensor '(?P<name>.*?)' requires_grad mismatch\. expected requires_grad=(?P<was>\d)")
 _MODE = re.compile(r"^(?P<name>\w+\(\)) == (?P<was>\w+)$")
-_ASKED = re.compile(r"(type|len|tuple|bool)\((.*)\)$")
+_ASKED = re.compile(r"(type|len|list|bool)\((.*)\)$")
 _HERE = "the value here"  # the engine's words, as below
 _ENDED = "the recording"
 _LOOP = "the loop here"
@@ -22,7 +22,7 @@ _CALLED = "called with another number of arguments, or with other keywords"  # t
 _THE_CALL = "the way it is called"
 _PRESENCE = re.compile(r"^(?P<key>'[^']*'|\S+) (?P<absent>not )?in (?:vars\((?P<owner>.+)\)|(?P<of>.+))$")
 _NUMBER = re.compile(r"-?[\d.]+(e[-+]?\d+)?$|-?(inf|nan)$")
-_KINDS = {"type": "type", "len": "length", "tuple": "keys", "bool": "true"}
+_KINDS = {"type": "type", "len": "length", "list": "keys", "bool": "true"}
 # What to do, by the kind of the fact that did not hold any more.
 _REMEDIES = {
     "value": "pass a number that changes as a tensor (`torch.tensor({name})`), or compile with dynamic=True, which makes ints arguments of the compiled code",
