@@ -172,10 +172,10 @@ def names_of(code, allowed=()):
                 return None
             names.extend(inner)
     found = tuple(dict.fromkeys(names))
-    return found if all(not hasattr(builtins, name) or _is_quiet_builtin(getattr(builtins, name), bool(allowed)) for name in found) else None
+    return found if all(not hasattr(builtins, name) or _is_pure_builtin(getattr(builtins, name), bool(allowed)) for name in found) else None
 
 
-def _is_quiet_builtin(value, in_class):
+def _is_pure_builtin(value, in_class):
     """Does a builtin, as a function of the program calls it, compute and nothing else? The engine's table of callables says it."""
     if not callable(value):
         return True
@@ -191,10 +191,10 @@ def only_computes(function, depth=0):
         return False
     cells = [cell.cell_contents for cell in function.__closure__ or () if cell != types.CellType()]
     known = [function.__globals__[name] for name in names if name in function.__globals__]
-    return all(_is_quiet(value, depth) for value in (*cells, *known, *(function.__defaults__ or ())))
+    return all(_is_pure(value, depth) for value in (*cells, *known, *(function.__defaults__ or ())))
 
 
-def _is_quiet(value, depth):
+def _is_pure(value, depth):
     if isinstance(value, types.FunctionType) and not value.__module__.startswith("torch."):
         return only_computes(value, depth + 1)
     if isinstance(value, (types.BuiltinFunctionType, types.MethodType)):

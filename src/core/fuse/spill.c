@@ -3,7 +3,7 @@
  */
 #include "core/fuse/loops.h"
 
-enum { WORTH = 8, MOST_BYTES = 128 << 10, MOST_LANES = 64 };
+enum { LEAST_COST = 8, MOST_BYTES = 128 << 10, MOST_LANES = 64 };
 
 typedef struct {
     kin_loops *k;
@@ -122,7 +122,7 @@ again(spill *s, uint32_t i)
         return s->copy[i] - 1;
     kin_loop_inst in = s->k->insts.at[i];
     uint32_t made = i;
-    if (in.kind == KIN_LI_OP && s->cost[i] >= WORTH && s->first[i] - 1 < s->phase && keep(s, i)) {
+    if (in.kind == KIN_LI_OP && s->cost[i] >= LEAST_COST && s->first[i] - 1 < s->phase && keep(s, i)) {
         kin_loop_inst load = {.kind = KIN_LI_LOAD, .dtype = in.dtype, .buffer = s->buffer[i] - 1, .index = row_index(s->k)};
         made = add(s, load);
     } else if (in.kind == KIN_LI_OP) {

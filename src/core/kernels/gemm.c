@@ -141,9 +141,9 @@ follow(int64_t begin, int64_t end, void *arg)
 static bool
 run_after(const kin_blas *blas, const kin_epilogue *then, int64_t rows)
 {
-    enum { WORTH_A_THREAD = 1 << 14 };
+    enum { THREAD_WORK = 1 << 14 };
     following f = {.then = then};
-    int64_t grain = WORTH_A_THREAD / then->columns + 1;
+    int64_t grain = THREAD_WORK / then->columns + 1;
     if (blas->parallel != NULL && rows > grain)
         blas->parallel(rows, grain, follow, &f);
     else

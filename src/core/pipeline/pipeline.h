@@ -79,7 +79,7 @@ typedef struct {
     bool varying;                 /* further programs have other sizes: how many kernels there are should not hang on how large these are */
     bool meet;                    /* the family only notes the program's numbers (KIN_BREAK) */
     bool background;              /* kernels that LLVM has to compile become a job */
-    bool quiet;                   /* no notes on refused fusions */
+    bool no_notes;                /* none on refused fusions */
     uint8_t print;                /* keep the code as text; 2: LLVM's as well */
     bool verify;                  /* after every pass */
     kin_plant plant;

@@ -40,7 +40,7 @@ kin_compile_pays(kin_compile_account *account, kin_input_kinds *kinds, uint64_t 
     account->lived += ns;
     kind->lost += lost;
     kind->met = ++kinds->clock;
-    bool often = ++kind->n >= KIN_TIER_COMPILE_MET && kind->lost >= KIN_TIER_COMPILE_WORTH * cost;
+    bool often = ++kind->n >= KIN_TIER_COMPILE_MET && kind->lost >= KIN_TIER_COMPILE_LOST_SHARE * cost;
     if (!often || account->spent + cost > KIN_TIER_COMPILE_SHARE * account->lived + account->saved)
         return false;
     *kind = (kin_input_kind){0};

@@ -14,7 +14,7 @@ typedef enum { KIN_MADE_ELSEWHERE, KIN_MADE_SOFT, KIN_MADE_DEFERRED } kin_made;
 /* What is known of a value for the whole program, beside the bits of kin_object.is. */
 enum {
     KIN_IS_KNOWN = 1 << 14, /* its class is known */
-    KIN_IS_QUIET = 1 << 15  /* it holds nothing but the interpreter's own simple objects */
+    KIN_RUNS_NO_CODE = 1 << 15  /* it holds nothing but the interpreter's own simple objects */
 };
 
 /* ... and for the subgraph that is growing. */

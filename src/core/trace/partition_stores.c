@@ -120,7 +120,7 @@ may_look_into_cells(const kin_partitioner *p, const kin_step *s)
 {
     for (uint32_t a = 0; a < s->nargs && s->kind != KIN_STEP_CHECK; a++) {
         kin_vid vid = args_of(p, s)[a];
-        bool harmless = vid == 0 || p->t->vals.at[vid].note != 0 || p->traits[vid] & (KIN_IS_QUIET | KIN_IS_ATOM | KIN_IS_CODE) ||
+        bool harmless = vid == 0 || p->t->vals.at[vid].note != 0 || p->traits[vid] & (KIN_RUNS_NO_CODE | KIN_IS_ATOM | KIN_IS_CODE) ||
                         kin_partition_is_number(p->t, vid);
         if (!harmless && kin_look_into(kin_step_effects(s), a) == KIN_LOOK_DEEP)
             return true;

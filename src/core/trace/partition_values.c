@@ -47,8 +47,8 @@ learn_from_step(kin_partitioner *p, const kin_step *s)
         p->traits[s->out] |= made_traits(p, s);
     if (s->kind == KIN_STEP_CHECK && s->imm == KIN_CHECK_TYPE && p->t->vals.at[vid].kind == KIN_VAL_STEP && !(p->traits[vid] & KIN_IS_KNOWN))
         p->traits[vid] |= class_traits(p, s->ref);
-    if (s->kind == KIN_STEP_CHECK && s->imm == KIN_CHECK_QUIET && s->num == 1)
-        p->traits[vid] |= KIN_IS_QUIET;
+    if (s->kind == KIN_STEP_CHECK && s->imm == KIN_CHECK_RUNS_NO_CODE && s->num == 1)
+        p->traits[vid] |= KIN_RUNS_NO_CODE;
 }
 
 /* x[1:] has the type of x. */
@@ -146,7 +146,7 @@ static bool
 is_plain(const kin_partitioner *p, kin_vid vid)
 {
     const kin_val *val = &p->t->vals.at[vid];
-    return vid == 0 || (p->traits[vid] & KIN_IS_QUIET && shows_no_memory(p, vid)) || kin_partition_is_number(p->t, vid) ||
+    return vid == 0 || (p->traits[vid] & KIN_RUNS_NO_CODE && shows_no_memory(p, vid)) || kin_partition_is_number(p->t, vid) ||
            (val->kind == KIN_VAL_CONST && p->traits[vid] & KIN_IS_ATOM);
 }
 

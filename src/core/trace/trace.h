@@ -72,7 +72,7 @@ typedef enum {
     KIN_CHECK_NOT_SAME,
     KIN_CHECK_WAS_TRUE, /* after a TRUTH step that must not run twice: its result; snap is the state of the other outcome */
     KIN_CHECK_WAS_FALSE,
-    KIN_CHECK_QUIET,   /* comparing or hashing its contents runs no user code; num 1: nor does any other
+    KIN_CHECK_RUNS_NO_CODE,   /* comparing or hashing its contents runs no user code; num 1: nor does any other
                           use of them */
     KIN_CHECK_FITS,    /* storing into the attribute or item of args[0] that ref and num name changes nothing else (guardeval/guard.h) */
 } kin_check;

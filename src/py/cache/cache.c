@@ -75,7 +75,7 @@ free_entry(kin_code_entry *entry)
     for (uint32_t i = 0; i < entry->shapes.len; i++)
         free_shape(entry->shapes.at[i]);
     kin_vec_deinit(&entry->shapes);
-    Py_XDECREF(entry->unstable);
+    Py_XDECREF(entry->dynamic_sources);
     Py_DECREF(entry->code);
     free(entry);
 }
@@ -200,7 +200,7 @@ static int
 visit_entry(kin_code_entry *entry, visitproc visit, void *arg)
 {
     Py_VISIT(entry->code);
-    Py_VISIT(entry->unstable);
+    Py_VISIT(entry->dynamic_sources);
     for (uint32_t s = 0; s < entry->shapes.len; s++) {
         kin_call_shape *shape = entry->shapes.at[s];
         Py_VISIT(shape->kwnames);

@@ -30,7 +30,7 @@ typedef struct {
 
 typedef struct kin_code_entry {
     PyCodeObject *code;  /* strong */
-    PyObject *unstable;  /* set of str: places where something changed between calls (unstable.h); NULL: none yet */
+    PyObject *dynamic_sources;  /* set of str: sources whose values changed between calls (dynamic_sources.h); NULL: none yet */
     KIN_VEC(kin_call_shape *) shapes;
     kin_trace_budget budget;   /* for recordings */
     uint32_t nentries;

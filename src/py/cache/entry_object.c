@@ -55,7 +55,7 @@ dealloc_entry(PyObject *obj)
     kin_vec_deinit(&self->attempts);
     kin_tierdown_deinit(&self->tierdown);
     Py_XDECREF(self->name);
-    Py_XDECREF(self->unstable);
+    Py_XDECREF(self->dynamic_sources);
     Py_XDECREF(self->cause);
     Py_XDECREF(self->reason);
     type->tp_free(obj);

@@ -34,7 +34,7 @@ typedef struct {
     bool broken;       /* its last side trace left it in a state that cannot be used */
     PyObject **spare;  /* slots kept for the next call; NULL while in use */
     PyObject *name;    /* str: of the compiled function */
-    PyObject *unstable;/* set: the code's kin_code_entry.unstable; NULL: none could be made */
+    PyObject *dynamic_sources;/* set: the code's kin_code_entry.dynamic_sources; NULL: none could be made */
     PyObject *cause;   /* str: why it was recorded although others existed; NULL for the first */
     PyObject *reason;  /* str: why its recording ended early; empty when complete */
     PyObject *weakrefs;

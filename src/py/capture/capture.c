@@ -717,7 +717,7 @@ kin_capture_deinit(kin_capture *c)
     kin_vec_deinit(&c->once);
     kin_vec_deinit(&c->random);
     kin_vec_deinit(&c->refused);
-    kin_vec_deinit(&c->quiet);
+    kin_vec_deinit(&c->uncounted);
     kin_vec_deinit(&c->numbers);
     for (uint32_t i = 0; i < c->nout; i++)
         Py_DECREF(c->out[i]);

@@ -65,7 +65,7 @@ typedef struct {
     kin_capture_numbers once;       /* of a subgraph that runs early: steps that draw random numbers or write to tensors */
     kin_capture_numbers random;     /* ... those that draw */
     bool writes;          /* an operator writes to an input */
-    kin_capture_numbers quiet; /* storages of inputs, once for each write that torch does not count */
+    kin_capture_numbers uncounted; /* storages of inputs, once for each write that torch does not count */
     KIN_VEC(uint32_t) refused; /* failed: the calls that cannot be captured; none = it is not a matter of single calls */
     bool by_data;         /* calls gave tensors whose sizes may follow from data (KIN_CAPTURE_DATA) */
     uint32_t failed_test; /* failed: the test that did not pass, from 1 (its step + 1); 0 = it is something else */

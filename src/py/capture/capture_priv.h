@@ -51,7 +51,7 @@ typedef struct {
     bool may_write;                      /* to inputs */
     uint32_t before;                     /* how many storages there were when the step began */
     uint32_t at;                         /* the subgraph runs before this step (kin_subgraph); 0: at its last call */
-    bool quiet;                          /* writes are those that an operator does not count */
+    bool uncounted;                          /* writes are those that an operator does not count */
     bool joint;                          /* what calls give is kept */
     bool other_data;                     /* KIN_CAPTURE_OTHER_DATA */
     uint32_t step;                       /* that runs */

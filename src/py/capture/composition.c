@@ -66,10 +66,10 @@ kin_capture_compose(capturing *c, PyObject *row, PyObject *args, PyObject *kwarg
     if (function == NULL)
         return NULL;
     uint32_t first = c->out->calls.len;
-    bool quiet = c->quiet;
-    c->quiet = PyTuple_GET_SIZE(PyTuple_GET_ITEM(row, 2)) == 0; /* what it writes to then, torch does not count */
+    bool uncounted = c->uncounted;
+    c->uncounted = PyTuple_GET_SIZE(PyTuple_GET_ITEM(row, 2)) == 0; /* what it writes to then, torch does not count */
     PyObject *made = note_composition(c, function, args, kwargs);
-    c->quiet = quiet;
+    c->uncounted = uncounted;
     if (made != NULL && c->joint && c->step != UINT32_MAX && c->out->calls.len > first &&
         !note_whole(c, first, PyTuple_GET_ITEM(row, 0), args, kwargs, made)) {
         Py_DECREF(made);

@@ -230,7 +230,7 @@ note_tensor(capturing *c, uint32_t number, const char *keyword, bool written)
         return false;
     if (written && c->at != 0 && kin_aten_at(c->out->graph, e->val)->storage <= c->before && !note_once(c, true)) /* not to memory of the step's own */
         return false;
-    if (written && of_input && c->quiet && kin_vec_push(&c->out->quiet, kin_aten_at(c->out->graph, e->val)->storage) != KIN_OK)
+    if (written && of_input && c->uncounted && kin_vec_push(&c->out->uncounted, kin_aten_at(c->out->graph, e->val)->storage) != KIN_OK)
         return PyErr_NoMemory() != NULL;
     kin_aten_arg arg = {.kind = KIN_ATEN_VALUE, .written = written, .value = e->val};
     kin_aten_add_arg(c->out->graph, arg, keyword, NULL);

@@ -47,7 +47,7 @@ typedef struct {
     int line;
 } kin_exact_size;
 
-/* In the set of unstable places: what libraries do when they are told that code is being compiled is slower than eager calls. */
+/* In the set of dynamic sources: what libraries do when they are told that code is being compiled is slower than eager calls. */
 #define KIN_ASKERS_SLOWER "is_compiling() of libraries"
 
 typedef struct kin_entry {

@@ -57,7 +57,7 @@ bool kin_exact_has_nan(PyObject *obj);
 /* Does comparing and hashing obj, and what it contains, run no code of the program? An exact builtin container of builtin
  * immutables, of objects that are compared by identity, of plain tensors, or of such containers. `all`: of builtin
  * immutables only, so nothing else that is done with them runs any either. */
-bool kin_exact_is_quiet(PyObject *obj, bool all);
+bool kin_exact_runs_no_code(PyObject *obj, bool all);
 
 /* A word of the heap that a store fills, as the number of a CHECK FITS: kin_place << KIN_PLACE_SHIFT, and the index or byte
  * offset. Whether there was something before is not asked: the same program serves the first store and all later ones. */
@@ -83,7 +83,7 @@ bool kin_owns_attribute(PyObject *obj, PyObject *name);
 /* The same of an item of an object that is a dict. */
 bool kin_owns_item(PyObject *dict, PyObject *key);
 /* Does the object's death, when it comes to that, run no code of the program? */
-bool kin_dies_quietly(PyObject *obj);
+bool kin_death_runs_no_code(PyObject *obj);
 
 /* Instance attribute without the type's help: the dict's or the inline value's entry for the interned `name`.
  * Borrowed; NULL when absent. Never creates the dict. */

@@ -164,7 +164,7 @@ kin_arm_instance_dict(kin_arm *a, kin_vid vid, PyObject *obj)
 
 /* Is a word of its own for the value's place better than loading the value on each call? */
 static bool
-is_worth_pinning(const kin_arm *a, kin_vid vid)
+should_pin(const kin_arm *a, kin_vid vid)
 {
     return (a->traits[vid] & (KIN_TRAIT_PARENT | KIN_TRAIT_FIRM)) != 0 && !kin_arm_dropped(a, vid, KIN_SITE_LOC);
 }
@@ -173,7 +173,7 @@ static uint8_t
 pin_field(kin_arm *a, kin_vid vid, PyObject *parent, Py_ssize_t offset)
 {
     const kin_val *val = &a->v->trace.vals.at[vid];
-    if (offset == 0 || !is_worth_pinning(a, vid) || !kin_arm_type(a, val->parent, parent))
+    if (offset == 0 || !should_pin(a, vid) || !kin_arm_type(a, val->parent, parent))
         return KIN_PIN_NO;
     kin_arm_word(a, (char *)parent + offset, vid, KIN_SITE_LOC);
     /* The class of a typed value is kept alive by refs, so its address is its identity. */
@@ -186,7 +186,7 @@ static uint8_t
 pin_tuple_item(kin_arm *a, kin_vid vid, PyObject *const *holder, PyObject *tuple)
 {
     const kin_val *val = &a->v->trace.vals.at[vid];
-    if (!is_worth_pinning(a, vid))
+    if (!should_pin(a, vid))
         return KIN_PIN_NO;
     if (holder)
         kin_arm_word(a, holder, vid, KIN_SITE_LOC);
@@ -221,7 +221,7 @@ pin_entry(kin_arm *a, kin_vid vid, PyObject *dict)
     Py_hash_t hash;
     kin_dict_entry entry;
     kin_word words[4];
-    if (!is_worth_pinning(a, vid) || !kin_heap_key_hash(key, &hash) ||
+    if (!should_pin(a, vid) || !kin_heap_key_hash(key, &hash) ||
         kin_heap_dict_find(dict, key, hash, &entry) != KIN_FIND_HIT || *entry.key_slot != key)
         return KIN_PIN_NO; /* the key's address proves the key only if refs keeps that very key alive */
     int n = kin_heap_dict_entry_words(dict, &entry, words);
@@ -239,7 +239,7 @@ pin_attr(kin_arm *a, kin_vid vid, PyObject *parent)
     if (!kin_arm_type(a, val->parent, parent))
         return KIN_PIN_NO;
     if (dict == NULL) {
-        int n = is_worth_pinning(a, vid)
+        int n = should_pin(a, vid)
                     ? kin_heap_inline_words(parent, kin_refs_get(&a->v->refs, val->key), words)
                     : -1;
         kin_arm_words(a, words, n, vid, KIN_SITE_LOC);
@@ -265,7 +265,7 @@ static uint8_t
 pin_list_item(kin_arm *a, kin_vid vid, PyObject *list)
 {
     const kin_val *val = &a->v->trace.vals.at[vid];
-    if (!PyList_Check(list) || !is_worth_pinning(a, vid) || kin_arm_dropped(a, val->parent, KIN_SITE_SHAPE) ||
+    if (!PyList_Check(list) || !should_pin(a, vid) || kin_arm_dropped(a, val->parent, KIN_SITE_SHAPE) ||
         !kin_arm_type(a, val->parent, list))
         return KIN_PIN_NO;
     kin_arm_word(a, &((PyListObject *)list)->ob_item, val->parent, KIN_SITE_SHAPE);
@@ -282,7 +282,7 @@ pin_value(kin_arm *a, kin_vid vid, PyObject *parent)
     case KIN_ACCESS_DEFAULT: case KIN_ACCESS_CLOSURE: case KIN_ACCESS_KWDEFAULT:
         return pin_function_part(a, vid, parent);
     case KIN_ACCESS_INSTDICT:
-        return is_worth_pinning(a, vid) && kin_arm_instance_dict(a, val->parent, parent) ? KIN_PIN_ADDR : KIN_PIN_NO;
+        return should_pin(a, vid) && kin_arm_instance_dict(a, val->parent, parent) ? KIN_PIN_ADDR : KIN_PIN_NO;
     case KIN_ACCESS_IATTR:
         return pin_attr(a, vid, parent);
     case KIN_ACCESS_TYPEATTR:

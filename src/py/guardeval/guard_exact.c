@@ -250,9 +250,9 @@ kin_exact_item(PyObject *dict, PyObject *key)
 
 /* ---- what can be reached from a container --------------------------------------------------------------------- */
 
-enum { QUIET_DEPTH = 6 }; /* deeper, or in a circle: not known */
+enum { MOST_DEPTH = 6 }; /* deeper, or in a circle: not known */
 
-static bool is_quiet(PyObject *obj, bool all, int depth);
+static bool runs_no_code(PyObject *obj, bool all, int depth);
 
 static bool
 compares_by_identity(PyTypeObject *type)
@@ -261,32 +261,32 @@ compares_by_identity(PyTypeObject *type)
 }
 
 static bool
-items_quiet(PyObject *const *items, Py_ssize_t n, bool all, int depth)
+items_run_no_code(PyObject *const *items, Py_ssize_t n, bool all, int depth)
 {
     for (Py_ssize_t i = 0; i < n; i++)
-        if (items[i] != NULL && !is_quiet(items[i], all, depth))
+        if (items[i] != NULL && !runs_no_code(items[i], all, depth))
             return false;
     return true;
 }
 
 static bool
-set_quiet(PyObject *set, bool all, int depth)
+set_run_no_code(PyObject *set, bool all, int depth)
 {
     Py_ssize_t pos = 0;
     PyObject *item;
     while (kin_heap_set_next(set, &pos, &item))
-        if (!is_quiet(item, all, depth))
+        if (!runs_no_code(item, all, depth))
             return false;
     return true;
 }
 
 static bool
-dict_quiet(PyObject *dict, bool all, int depth)
+dict_run_no_code(PyObject *dict, bool all, int depth)
 {
     Py_ssize_t pos = 0;
     PyObject *key, *value;
     while (PyDict_Next(dict, &pos, &key, &value))
-        if (!is_quiet(key, all, depth) || !is_quiet(value, all, depth))
+        if (!runs_no_code(key, all, depth) || !runs_no_code(value, all, depth))
             return false;
     return true;
 }
@@ -298,21 +298,21 @@ is_view(PyTypeObject *type)
 }
 
 static bool
-is_quiet(PyObject *obj, bool all, int depth)
+runs_no_code(PyObject *obj, bool all, int depth)
 {
     PyTypeObject *type = Py_TYPE(obj);
-    if (depth > QUIET_DEPTH)
+    if (depth > MOST_DEPTH)
         return false;
     if (type == &PyTuple_Type)
-        return items_quiet(((PyTupleObject *)obj)->ob_item, PyTuple_GET_SIZE(obj), all, depth + 1);
+        return items_run_no_code(((PyTupleObject *)obj)->ob_item, PyTuple_GET_SIZE(obj), all, depth + 1);
     if (type == &PyList_Type)
-        return items_quiet(((PyListObject *)obj)->ob_item, PyList_GET_SIZE(obj), all, depth + 1);
+        return items_run_no_code(((PyListObject *)obj)->ob_item, PyList_GET_SIZE(obj), all, depth + 1);
     if (type == &PySet_Type || type == &PyFrozenSet_Type)
-        return set_quiet(obj, all, depth + 1);
+        return set_run_no_code(obj, all, depth + 1);
     if (type == &PyDict_Type || type == &PyODict_Type)
-        return dict_quiet(obj, all, depth + 1);
+        return dict_run_no_code(obj, all, depth + 1);
     if (is_view(type))
-        return dict_quiet(kin_view_dict(obj), all, depth + 1);
+        return dict_run_no_code(kin_view_dict(obj), all, depth + 1);
     if (kin_is_exact_immutable(obj) || (type == &PyByteArray_Type && depth == 0)) /* inside of something else nobody would see that it may be a tensor's memory */
         return true;
     return !all && (compares_by_identity(type) || PyType_Check(obj) || kin_is_plain_tensor(obj) || kin_is_enum_class(type) ||
@@ -320,9 +320,9 @@ is_quiet(PyObject *obj, bool all, int depth)
 }
 
 bool
-kin_exact_is_quiet(PyObject *obj, bool all)
+kin_exact_runs_no_code(PyObject *obj, bool all)
 {
-    return is_quiet(obj, all, 0);
+    return runs_no_code(obj, all, 0);
 }
 
 /* ---- length and truth ----------------------------------------------------------------------------------------- */

@@ -15,13 +15,13 @@ typedef struct {
     bool in_time; /* it dies at the same point of the program as in eager, so weak references without a callback do not matter: they run nothing */
 } deaths;
 
-static bool dies_quietly(PyObject *obj, deaths *d);
+static bool death_runs_no_code(PyObject *obj, deaths *d);
 
 static bool
 items_die(PyObject *const *items, Py_ssize_t n, deaths *d)
 {
     for (Py_ssize_t i = 0; i < n; i++)
-        if (items[i] != NULL && !dies_quietly(items[i], d))
+        if (items[i] != NULL && !death_runs_no_code(items[i], d))
             return false;
     return true;
 }
@@ -32,7 +32,7 @@ dict_dies(PyObject *dict, deaths *d)
     Py_ssize_t pos = 0;
     PyObject *key, *value;
     while (PyDict_Next(dict, &pos, &key, &value))
-        if (!dies_quietly(key, d) || !dies_quietly(value, d))
+        if (!death_runs_no_code(key, d) || !death_runs_no_code(value, d))
             return false;
     return true;
 }
@@ -57,7 +57,7 @@ attributes_die(PyObject *obj, deaths *d)
 
 /* Does the death of the object, if it comes to that, run no code of the program? */
 static bool
-dies_quietly(PyObject *obj, deaths *d)
+death_runs_no_code(PyObject *obj, deaths *d)
 {
     PyTypeObject *tp = Py_TYPE(obj);
     if (--d->left < 0)
@@ -76,9 +76,9 @@ dies_quietly(PyObject *obj, deaths *d)
 }
 
 bool
-kin_dies_quietly(PyObject *obj)
+kin_death_runs_no_code(PyObject *obj)
 {
-    return dies_quietly(obj, &(deaths){.left = MOST_DEATHS});
+    return death_runs_no_code(obj, &(deaths){.left = MOST_DEATHS});
 }
 
 static PyObject *
@@ -141,7 +141,7 @@ kin_place_takes(PyObject *base, PyObject *key, uint32_t num, Py_ssize_t ours)
     PyObject *old;
     if (!look_at(base, key, num, ours, &old))
         return false;
-    return old == NULL || Py_REFCNT(old) > 1 || dies_quietly(old, &(deaths){.left = MOST_DEATHS, .in_time = true});
+    return old == NULL || Py_REFCNT(old) > 1 || death_runs_no_code(old, &(deaths){.left = MOST_DEATHS, .in_time = true});
 }
 
 PyObject *
@@ -170,7 +170,7 @@ kin_owns_attribute(PyObject *obj, PyObject *name)
         return false;
     if (old == NULL)
         old = kin_heap_instance_attr(obj, name);
-    return old == NULL || Py_REFCNT(old) > 1 || dies_quietly(old, &(deaths){.left = MOST_DEATHS});
+    return old == NULL || Py_REFCNT(old) > 1 || death_runs_no_code(old, &(deaths){.left = MOST_DEATHS});
 }
 
 bool
@@ -178,5 +178,5 @@ kin_owns_item(PyObject *dict, PyObject *key)
 {
     bool sure;
     PyObject *old = PyDict_Check(dict) ? entry_of(dict, key, &sure) : NULL;
-    return PyDict_Check(dict) && sure && (old == NULL || Py_REFCNT(old) > 1 || dies_quietly(old, &(deaths){.left = MOST_DEATHS}));
+    return PyDict_Check(dict) && sure && (old == NULL || Py_REFCNT(old) > 1 || death_runs_no_code(old, &(deaths){.left = MOST_DEATHS}));
 }

@@ -1,7 +1,7 @@
-/* Objects as text (guard_place.h). Runs no user code: only exact builtins are shown by repr. */
+/* Objects as text (guard_source.h). Runs no user code: only exact builtins are shown by repr. */
 #include <string.h>
 
-#include "py/guardeval/guard_place.h"
+#include "py/guardeval/guard_source.h"
 
 static PyObject *
 shorten(PyObject *text)
@@ -26,7 +26,7 @@ class_text(PyTypeObject *type)
 }
 
 PyObject *
-kin_code_place(PyObject *code)
+kin_code_location(PyObject *code)
 {
     PyObject *file = ((PyCodeObject *)code)->co_filename;
     Py_ssize_t slash = PyUnicode_FindChar(file, '/', 0, PyUnicode_GET_LENGTH(file), -1);
@@ -39,7 +39,7 @@ kin_code_place(PyObject *code)
 static PyObject *
 code_text(PyObject *code)
 {
-    PyObject *place = kin_code_place(code);
+    PyObject *place = kin_code_location(code);
     PyObject *text = place == NULL ? NULL : PyUnicode_FromFormat("the code of %U, %U", ((PyCodeObject *)code)->co_name, place);
     Py_XDECREF(place);
     return text;

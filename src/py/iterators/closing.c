@@ -161,7 +161,7 @@ rec_end_return(rec *r)
 
 /* Is that the end which close() waits for? */
 static bool
-ends_quietly(rec *r, const rec_frame *f, PyObject *value)
+ends_as_closed(rec *r, const rec_frame *f, PyObject *value)
 {
     if (value != NULL)
         return value == Py_None && f->op != KIN_DO_YIELD && r->pending == 0;
@@ -175,7 +175,7 @@ rec_leave_closed(rec *r, rec_frame *f, PyObject *value)
     rec_gen *gen = f->gen;
     if (gen == NULL || !gen->closing)
         return false;
-    bool ends = ends_quietly(r, f, value);
+    bool ends = ends_as_closed(r, f, value);
     rec_consumer *c = f->back->consumer;
     bool asked = c != NULL && c->gen == gen && c->thrown != 0, passes = asked && !ends && value == NULL && r->pending != 0;
     gen->closing = false;

@@ -43,7 +43,7 @@ c_new(PyTypeObject *base)
 
 /* Can instances be made at any time and dropped again without anybody noticing? */
 static bool
-is_quiet_class(PyTypeObject *tp)
+is_unobserved_class(PyTypeObject *tp)
 {
     return !kin_heap_type_is_static(tp) && !(tp->tp_flags & Py_TPFLAGS_IS_ABSTRACT) && tp->tp_finalize == NULL &&
            tp->tp_del == NULL;
@@ -55,7 +55,7 @@ need_constructors(rec *r, PyTypeObject *tp)
 {
     PyTypeObject *meta = Py_TYPE(tp);
     /* What __abstractmethods__ says also depends on a flag, which only the version covers. */
-    if (!rec_class_is_unstable(r, tp) || _PyType_Lookup(tp, REC_STR("__abstractmethods__")) != NULL) {
+    if (!rec_class_is_dynamic(r, tp) || _PyType_Lookup(tp, REC_STR("__abstractmethods__")) != NULL) {
         rec_class_version(r, tp);
         rec_attrs_of(r, meta);
         rec_lookup(r, meta, REC_STR("__call__"));
@@ -147,7 +147,7 @@ call_new(rec *r, const rec_args *a)
     if (!is_c_new(fn) || a->npos < 1 || a->npos > 200 || !PyType_Check(O(r, a->args[0])))
         return false;
     PyTypeObject *tp = (PyTypeObject *)O(r, a->args[0]), *base = static_base(tp);
-    if (base == NULL || !only_allocates(base) || !is_quiet_class(tp) || c_new(base) != fn)
+    if (base == NULL || !only_allocates(base) || !is_unobserved_class(tp) || c_new(base) != fn)
         return false;
     bool takes_args = PyExceptionClass_Check(base) || base == &PyTuple_Type;
     if (!takes_args && (a->npos + a->nkw) != 1 && base == &PyBaseObject_Type)
@@ -332,7 +332,7 @@ static bool
 type_call(rec *r, const rec_args *a)
 {
     PyTypeObject *tp = (PyTypeObject *)O(r, a->callee), *base = static_base(tp);
-    if (base == NULL || !is_quiet_class(tp) || a->npos + a->nkw > 200)
+    if (base == NULL || !is_unobserved_class(tp) || a->npos + a->nkw > 200)
         return false;
     if (tp->tp_new == base->tp_new) {
         PyObject *alloc = only_allocates(base) ? c_new(base) : NULL;
@@ -360,7 +360,7 @@ rec_named_tuple_new(rec *r, kin_vid cls)
 {
     PyTypeObject *tp = (PyTypeObject *)O(r, cls);
     attr_result at;
-    if (tp == NULL || !PyType_Check(tp) || Py_TYPE(tp) != &PyType_Type || static_base(tp) != &PyTuple_Type || !is_quiet_class(tp) ||
+    if (tp == NULL || !PyType_Check(tp) || Py_TYPE(tp) != &PyType_Type || static_base(tp) != &PyTuple_Type || !is_unobserved_class(tp) ||
         tp->tp_new == PyTuple_Type.tp_new || tp->tp_init != PyBaseObject_Type.tp_init || !rec_can_const(r, cls))
         return 0;
     rec_attr_find(r, rec_need_const(r, cls), REC_STR("__new__"), &at);
@@ -374,7 +374,7 @@ kin_vid
 rec_plain_instance(rec *r, kin_vid cls, kin_vid *init)
 {
     PyTypeObject *tp = (PyTypeObject *)O(r, cls);
-    if (tp == NULL || !PyType_Check(tp) || Py_TYPE(tp) != &PyType_Type || static_base(tp) != &PyBaseObject_Type || !is_quiet_class(tp) ||
+    if (tp == NULL || !PyType_Check(tp) || Py_TYPE(tp) != &PyType_Type || static_base(tp) != &PyBaseObject_Type || !is_unobserved_class(tp) ||
         tp->tp_new != PyBaseObject_Type.tp_new || !rec_can_const(r, cls))
         return 0;
     PyObject *found = _PyType_Lookup(tp, REC_STR("__init__"));

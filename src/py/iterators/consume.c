@@ -315,7 +315,7 @@ note_operands(rec *r, rec_consumer *c)
         PyObject *obj = vid != 0 && !r->info.at[vid].held ? O(r, vid) : NULL;
         if (obj == NULL || rec_is_const(r, vid))
             continue;
-        rec_operand operand = {vid, kin_dies_quietly(obj) ? Py_NewRef(obj) : NULL};
+        rec_operand operand = {vid, kin_death_runs_no_code(obj) ? Py_NewRef(obj) : NULL};
         if (kin_vec_push(&c->operands, operand) != KIN_OK) {
             Py_XDECREF(operand.held);
             r->status = KIN_NOMEM;

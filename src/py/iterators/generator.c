@@ -354,7 +354,7 @@ enters_block(const rec_frame *f)
 
 /* Do the handlers around the yield have nothing to do with GeneratorExit, which is raised there when the generator is closed? */
 static bool
-closes_quietly(rec *r, const rec_frame *f)
+close_runs_no_handler(rec *r, const rec_frame *f)
 {
     enum { MOST = 16 };
     uint32_t names[MOST];
@@ -377,7 +377,7 @@ rec_op_yield(rec *r)
         rec_stop(r, "unsupported yield");
         return;
     }
-    guarded = guarded && !closes_quietly(r, f);
+    guarded = guarded && !close_runs_no_handler(r, f);
     f->gen->guarded = guarded;
     f->gen->handles = f->exc != f->back->exc;
     f->gen->delegates = f->gen->sends_at == f->offset;

@@ -40,12 +40,12 @@ rec_op_get_iter(rec *r)
     if (iter != 0 && (rec_generator_call(r, &(rec_args){.callee = iter, .args = &vid, .npos = 1, .ndrop = 1}) ||
                       (rec_can_inline(r, func) && rec_inline(r, &(rec_args){.callee = iter, .args = &vid, .npos = 1, .ndrop = 1}, NULL, 0, KIN_RESUME_PUSH, 0))))
         return;
-    bool plays = rec_plays_builtin(obj), quiet = plays || (kin_heap_type_is_static(tp) && !kin_is_tensor(obj));
+    bool plays = rec_plays_builtin(obj), no_code = plays || (kin_heap_type_is_static(tp) && !kin_is_tensor(obj));
     if (plays)
         rec_need_played(r, vid);
-    kin_vid out = rec_step_out(r, KIN_STEP_ITER, quiet ? 0 : KIN_STEP_OPAQUE, &vid, 1);
+    kin_vid out = rec_step_out(r, KIN_STEP_ITER, no_code ? 0 : KIN_STEP_OPAQUE, &vid, 1);
     uint32_t s = r->t->vals.at[out].step;
-    if (!quiet) {
+    if (!no_code) {
         rec_forget_contents(r);
         r->skip_expected = true;
     }
@@ -142,14 +142,14 @@ rec_ask_iter(rec *r, kin_vid it, int row)
     /* A generator, or what enumerates one, may be gone already when its region is undone: it is asked without being looked at. */
     PyObject *obj = O(r, it);
     bool ours = obj == NULL || (virtual != NULL && virtual->kind == VIRTUAL_GENERATOR);
-    bool generator = ours || PyGen_CheckExact(obj), quiet = !generator && kin_heap_iterator_is_plain(obj);
-    if (quiet && virtual == NULL)
+    bool generator = ours || PyGen_CheckExact(obj), no_code = !generator && kin_heap_iterator_is_plain(obj);
+    if (no_code && virtual == NULL)
         rec_need_type(r, it);
-    kin_vid out = rec_step_out(r, KIN_STEP_NEXT, quiet ? 0 : KIN_STEP_OPAQUE, &it, 1);
+    kin_vid out = rec_step_out(r, KIN_STEP_NEXT, no_code ? 0 : KIN_STEP_OPAQUE, &it, 1);
     r->info.at[out].varies = f->loop.head != 0 && f->loop.offset == f->offset; /* from round to round */
     if (row >= 0)
         rec_break(r, r->t->vals.at[out].step, row);
-    if (!quiet) {
+    if (!no_code) {
         rec_forget_contents(r);
         r->skip_expected = true;
     }

@@ -209,7 +209,7 @@ has_many(PyObject *tensor)
 
 /* For a single call on little data PyTorch's own kernel is as fast, unless the call is one that core/kernels does differently. */
 static bool
-is_worth_it(const kin_trace *t, const kin_subgraph *subgraph, const kin_aten *g, PyObject *const *in)
+has_enough_work(const kin_trace *t, const kin_subgraph *subgraph, const kin_aten *g, PyObject *const *in)
 {
     uint32_t calls = 0;
     for (uint32_t i = subgraph->first; i <= subgraph->last; i++)
@@ -273,7 +273,7 @@ capture_and_compile(kernel_launcher *self, launch_version *version, kin_entry *v
     kin_status status = launch_numbers_capture(self, version, v, subgraph, in, may, &capture);
     if (status == KIN_OK && subgraph->deferred && !self->ahead)
         status = launch_put_barriers(v, subgraph, capture.raising.at, capture.raising.len);
-    if (status == KIN_OK && !self->context.warm && !is_worth_it(&v->trace, subgraph, capture.graph, in)) {
+    if (status == KIN_OK && !self->context.warm && !has_enough_work(&v->trace, subgraph, capture.graph, in)) {
         version->small = true;
         snprintf(version->reason, sizeof version->reason, "a single call on little data: PyTorch's own kernel is as fast");
         kin_capture_deinit(&capture);
@@ -411,13 +411,13 @@ widen(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyObjec
 }
 
 launch_version *
-launch_compile_if_worth(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in)
+launch_compile_if_it_pays(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in)
 {
     launch_copy copy = {0};
     launch_numbers_learn(self, subgraph, in);
     if (launch_sizes_widening_pays(self) && !launch_sizes_wait(self, in, subgraph->nin) && !launch_template_find(self, in, subgraph->nin, &copy))
         widen(self, v, subgraph, in, &copy);
-    launch_version *version = launch_is_worth(self, v, subgraph, in, &copy) ? add_version(self, v, subgraph, in, &copy) : NULL;
+    launch_version *version = launch_compile_pays(self, v, subgraph, in, &copy) ? add_version(self, v, subgraph, in, &copy) : NULL;
     launch_copy_deinit(&copy);
     if (version == NULL)
         launch_look_what_varies(self, v, subgraph, in);

@@ -3,7 +3,7 @@
 
 #include "py/launch/launch_priv.h"
 #include "py/compat/kinds.h"
-#include "py/entry/place.h"
+#include "py/entry/line.h"
 
 /* -- events ----------------------------------------------------------------------------------------------------- */
 

@@ -141,14 +141,14 @@ typedef struct {
     uint32_t fixings;     /* how often these changed */
 } kernel_launcher;
 
-/* -- worth.c ---------------------------------------------------------------------------------------------------- */
+/* -- heuristic.c ---------------------------------------------------------------------------------------------------- */
 
 extern const char launch_changing[];
 typedef struct launch_copy launch_copy; /* template.c */
 /* Is it worth compiling for these inputs, which have no code? Counts them, and returns the plan to copy, if one was searched for. */
-bool launch_is_worth(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in, launch_copy *copy);
+bool launch_compile_pays(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in, launch_copy *copy);
 /* ... which had code that was evicted. */
-bool launch_is_worth_again(kernel_launcher *self, const launch_version *version, kin_entry *v, const kin_subgraph *subgraph,
+bool launch_compile_pays_again(kernel_launcher *self, const launch_version *version, kin_entry *v, const kin_subgraph *subgraph,
                            PyObject *const *in);
 /* Do its inputs change too often to compile code for each kind? */
 bool launch_is_changing(const kernel_launcher *self);
@@ -272,7 +272,7 @@ bool launch_is_invariant(const kin_entry *v, const kin_subgraph *subgraph);
 bool launch_takes(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in);
 /* A version for these inputs, which it takes and has none for, if that is worth it; one without code (and with a reason) when they cannot be compiled. NULL:
  * it is not, or there is no memory. */
-launch_version *launch_compile_if_worth(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in);
+launch_version *launch_compile_if_it_pays(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in);
 /* Compiles an existing version again, with what its runs have shown. */
 void launch_compile_again(kernel_launcher *self, launch_version *version, kin_entry *v, const kin_subgraph *subgraph,
                           PyObject *const *in);

@@ -53,8 +53,8 @@ find_version(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, 
     if (version == NULL && !launch_takes(self, v, subgraph, in))
         return NULL;
     if (version == NULL)
-        version = launch_compile_if_worth(self, v, subgraph, in);
-    if (version != NULL && (version->again || launch_is_due(version) || launch_is_worth_again(self, version, v, subgraph, in)))
+        version = launch_compile_if_it_pays(self, v, subgraph, in);
+    if (version != NULL && (version->again || launch_is_due(version) || launch_compile_pays_again(self, version, v, subgraph, in)))
         launch_compile_again(self, version, v, subgraph, in);
     if (version != NULL && version->ticket != NULL)
         launch_compile_ready(self, version, v, subgraph, in);
@@ -220,8 +220,8 @@ learn_held(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, Py
         return;
     self->keeps_met = timed && out != NULL;
     if (version == NULL)
-        launch_compile_if_worth(self, v, subgraph, in);
-    else if (version->again || launch_is_due(version) || launch_is_worth_again(self, version, v, subgraph, in))
+        launch_compile_if_it_pays(self, v, subgraph, in);
+    else if (version->again || launch_is_due(version) || launch_compile_pays_again(self, version, v, subgraph, in))
         launch_compile_again(self, version, v, subgraph, in);
     else if (version->ticket != NULL)
         launch_compile_ready(self, version, v, subgraph, in);

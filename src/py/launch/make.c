@@ -149,8 +149,8 @@ plan_writes(maker *m, const kin_lowered *lowered)
         return KIN_NOMEM;
     for (uint32_t i = 0; i < lowered->writes.len; i++) {
         code->writes[i] = lowered->writes.at[i];
-        for (uint32_t q = 0; q < m->capture->quiet.len; q++)
-            code->writes[i].times -= m->capture->quiet.at[q] == kin_aten_at(m->capture->graph, lowered->writes.at[i].input + 1)->storage;
+        for (uint32_t q = 0; q < m->capture->uncounted.len; q++)
+            code->writes[i].times -= m->capture->uncounted.at[q] == kin_aten_at(m->capture->graph, lowered->writes.at[i].input + 1)->storage;
         code->writes[i].input = code->input_of[lowered->writes.at[i].input];
     }
     code->nwrites = lowered->writes.len;
@@ -392,7 +392,7 @@ options_of(const maker *m, const bool *frozen, kin_jit *jit)
                     .random = launch_library_has(KIN_LIBRARY_BERNOULLI), .pairs = kin_tile_has_pairs()},
         .frozen = frozen, .libraries = launch_library_has(KIN_LIBRARY_MATMUL), .jit = jit, .family = launch_sizes_family(m->self, m->backward),
         .common = launch_sizes_are_on(m->self) && !m->backward ? &m->self->sizes.common : NULL, .meet = m->self->meeting, .varying = launch_sizes_vary(m->self),
-        .background = !m->self->checking && ((context->async && m->version->waits < KIN_TIER_BACKGROUND_TRIES) || launch_sizes_go_behind(m->self)), .quiet = !launch_tells(m->self), .print = (uint8_t)launch_listing(), .verify = launch_verifies(),
+        .background = !m->self->checking && ((context->async && m->version->waits < KIN_TIER_BACKGROUND_TRIES) || launch_sizes_go_behind(m->self)), .no_notes = !launch_tells(m->self), .print = (uint8_t)launch_listing(), .verify = launch_verifies(),
         .plant = launch_plant()};
 }
 

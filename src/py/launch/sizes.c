@@ -255,7 +255,7 @@ bool
 launch_sizes_copy_pays(const kernel_launcher *self)
 {
     const launch_sizes *s = &self->sizes;
-    return s->ready && (!is_settled(s) || s->copy_ns <= KIN_TIER_COPY_WORTH * gain(s));
+    return s->ready && (!is_settled(s) || s->copy_ns <= KIN_TIER_COPY_MOST_COST * gain(s));
 }
 
 bool
@@ -267,8 +267,8 @@ launch_sizes_plan_pays(const kernel_launcher *self)
     if (!is_settled(s) || (s->nmade + s->ncopied < KIN_TIER_PLANS_LEARN && launch_templates_want_more(self))) /* a few plans are enough to know */
         return true;
     double plan_ns = s->plan_ns > 0 ? s->plan_ns : KIN_TIER_GUESS_COMPILE_NS;
-    double copy_ns = s->copy_ns * KIN_TIER_PLAN_WORTH / KIN_TIER_COPY_WORTH;
-    return (plan_ns * (1 + s->nmade) + copy_ns * s->ncopied) / (1 + s->nmade + s->ncopied) <= KIN_TIER_PLAN_WORTH * gain(s);
+    double copy_ns = s->copy_ns * KIN_TIER_PLAN_MOST_COST / KIN_TIER_COPY_MOST_COST;
+    return (plan_ns * (1 + s->nmade) + copy_ns * s->ncopied) / (1 + s->nmade + s->ncopied) <= KIN_TIER_PLAN_MOST_COST * gain(s);
 }
 
 bool
@@ -276,7 +276,7 @@ launch_sizes_widening_pays(const kernel_launcher *self)
 {
     const launch_sizes *s = &self->sizes;
     return s->ready && self->nplans < KIN_TIER_EVER_PLANS && launch_sizes_copy_pays(self) && launch_templates_known(self) &&
-           (launch_sizes_plan_pays(self) || s->plan_ns <= KIN_TIER_WIDE_PLAN_WORTH * gain(s));
+           (launch_sizes_plan_pays(self) || s->plan_ns <= KIN_TIER_WIDE_PLAN_MOST_COST * gain(s));
 }
 
 /* -- one comparison for all sizes ----------------------------------------------------------------------------------------- */

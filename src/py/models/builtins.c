@@ -123,7 +123,7 @@ model_words(rec *r, const rec_args *a)
     static PyObject *repr;
     PyObject *callee = O(r, a->callee);
     bool is_repr = callee == kin_import_once(&repr, "builtins", "repr");
-    if (a->npos != 1 || a->nkw != 0 || (!is_repr && callee != (PyObject *)&PyUnicode_Type) || !rec_words_are_quiet(r, a->args[0], is_repr))
+    if (a->npos != 1 || a->nkw != 0 || (!is_repr && callee != (PyObject *)&PyUnicode_Type) || !rec_words_run_no_code(r, a->args[0], is_repr))
         return false;
     r->reads_words = true;
     kin_vid out = rec_model_step(r, a, 0);
@@ -143,7 +143,7 @@ rec_model_pure(rec *r, const rec_args *a)
     if (rec_any_tensor(r, a->args, a->npos + a->nkw))
         return false;
     for (uint32_t i = 0; i < a->npos + a->nkw; i++) {
-        if (!rec_is_plain_value(O(r, a->args[i])) || !rec_need_quiet(r, a->args[i], true))
+        if (!rec_is_plain_value(O(r, a->args[i])) || !rec_need_no_code(r, a->args[i], true))
             return model_words(r, a);
         if (VIRTUAL(r, a->args[i]) == NULL)
             rec_need_type(r, a->args[i]);

@@ -19,12 +19,12 @@ ask_type(rec *r, kin_vid vid)
 }
 
 static bool
-is_quiet(rec *r, kin_vid vid, bool all)
+needs_no_code(rec *r, kin_vid vid, bool all)
 {
-    bool quiet = rec_need_quiet(r, vid, all);
-    if (quiet)
+    bool no_code = rec_need_no_code(r, vid, all);
+    if (no_code)
         ask_type(r, vid);
-    return quiet;
+    return no_code;
 }
 
 /* A change that replay repeats: of a virtual object (contents no longer known), or of one that others see. */
@@ -35,7 +35,7 @@ mutate(rec *r, const rec_args *a)
     if (a->npos == 0 || !(rec_is_plain_value(O(r, a->args[0])) || rec_plays_builtin(O(r, a->args[0])))) /* a method of list asks no class that is one */
         return false;
     /* keys and indices; what is stored behind them is not looked at */
-    if (a->npos > 1 && !is_quiet(r, a->args[1], PyList_Check(O(r, a->args[0]))))
+    if (a->npos > 1 && !needs_no_code(r, a->args[1], PyList_Check(O(r, a->args[0]))))
         return false;
     if (f == NULL)
         rec_need_type(r, a->args[0]);
@@ -57,7 +57,7 @@ ask(rec *r, const rec_args *a)
         /* C methods of dict look into a subclass's table without asking the subclass */
         if (!rec_is_plain_value(obj) && !(i == 0 ? PyDict_Check(obj) : kin_is_exact_key(obj)))
             return false;
-        if (i > 0 && !rec_need_quiet(r, a->args[i], false)) /* a key is hashed and compared */
+        if (i > 0 && !rec_need_no_code(r, a->args[i], false)) /* a key is hashed and compared */
             return false;
         if (VIRTUAL(r, a->args[i]) == NULL && !rec_is_const(r, a->args[i]))
             rec_need_type(r, a->args[i]);
@@ -70,7 +70,7 @@ ask(rec *r, const rec_args *a)
 static bool
 ask_elements(rec *r, const rec_args *a)
 {
-    return a->npos > 0 && (rec_need_quiet(r, a->args[0], true) || rec_need_quiet(r, a->args[0], false)) && ask(r, a);
+    return a->npos > 0 && (rec_need_no_code(r, a->args[0], true) || rec_need_no_code(r, a->args[0], false)) && ask(r, a);
 }
 
 /* What is known of a list or dict is known of its copy. */
@@ -216,7 +216,7 @@ list_copy(rec *r, const rec_args *a)
 static bool
 list_sort(rec *r, const rec_args *a)
 {
-    return a->npos == 1 && a->nkw == 0 && PyList_CheckExact(O(r, a->args[0])) && rec_need_quiet(r, a->args[0], true) && mutate(r, a);
+    return a->npos == 1 && a->nkw == 0 && PyList_CheckExact(O(r, a->args[0])) && rec_need_no_code(r, a->args[0], true) && mutate(r, a);
 }
 
 /* -- dict ------------------------------------------------------------------------------------------------------------------ */
@@ -428,7 +428,7 @@ static bool
 set_add(rec *r, const rec_args *a)
 {
     rec_virtual *f = a->npos == 2 && !a->nkw ? VIRTUAL(r, a->args[0]) : NULL;
-    if (f == NULL || f->kind != VIRTUAL_SET || f->escaped || !is_quiet(r, a->args[1], false))
+    if (f == NULL || f->kind != VIRTUAL_SET || f->escaped || !needs_no_code(r, a->args[1], false))
         return mutate(r, a);
     f->known = false;
     rec_step(r, KIN_STEP_SET_ADD, KIN_STEP_MUTATES, a->args, 2);
@@ -442,7 +442,7 @@ set_union(rec *r, const rec_args *a)
 {
     bool ok = a->npos > 0 && a->nkw == 0;
     for (uint32_t i = 0; ok && i < a->npos; i++)
-        ok = O(r, a->args[i]) != NULL && rec_is_plain_value(O(r, a->args[i])) && is_quiet(r, a->args[i], false);
+        ok = O(r, a->args[i]) != NULL && rec_is_plain_value(O(r, a->args[i])) && needs_no_code(r, a->args[i], false);
     if (!ok)
         return false;
     r->keep_inside = r->only_asks = true; /* it keeps keys, which are no containers */

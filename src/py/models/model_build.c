@@ -274,7 +274,7 @@ rec_model_fromkeys(rec *r, const rec_args *a)
 static bool
 copy_unknown(rec *r, const rec_args *a)
 {
-    if (a->npos != 1 || a->nkw != 0 || !PyDict_CheckExact(O(r, a->args[0])) || !rec_need_quiet(r, a->args[0], false))
+    if (a->npos != 1 || a->nkw != 0 || !PyDict_CheckExact(O(r, a->args[0])) || !rec_need_no_code(r, a->args[0], false))
         return false;
     if (VIRTUAL(r, a->args[0]) == NULL)
         rec_need_type(r, a->args[0]);
@@ -306,7 +306,7 @@ model_set(rec *r, const rec_args *a)
         return false;
     if (a->npos == 1) {
         kin_vid from = rec_proxied(r, a->args[0]);
-        if (!rec_is_plain_value(O(r, from)) || !rec_need_quiet(r, from, false))
+        if (!rec_is_plain_value(O(r, from)) || !rec_need_no_code(r, from, false))
             return false;
         if (VIRTUAL(r, from) == NULL)
             rec_need_type(r, from);

@@ -58,7 +58,7 @@ model_len(rec *r, const rec_args *a)
     bool named = PyTuple_Check(obj) && rec_reads_as_tuple(tp);
     bool path = tp == &PyList_Type || named || tp == &PyDict_Type || tp == &PySet_Type ||
                 tp == &PyFrozenSet_Type;
-    if (f == NULL && path && !rec_is_unstable(r, v)) {
+    if (f == NULL && path && !rec_is_dynamic(r, v)) {
         rec_root(r, v);
         if (named && tp != &PyTuple_Type)
             rec_need_version(r, v);
@@ -220,7 +220,7 @@ model_reversed(rec *r, const rec_args *a)
     PyObject *obj = a->npos == 1 ? O(r, a->args[0]) : NULL;
     if (obj == NULL || (!PyList_CheckExact(obj) && !PyTuple_CheckExact(obj) && !PyDict_CheckExact(obj) && !PyUnicode_CheckExact(obj) &&
          Py_TYPE(obj) != &PyRange_Type) ||
-        (VIRTUAL(r, a->args[0]) == NULL && PyDict_CheckExact(obj) && rec_is_unstable(r, a->args[0])))
+        (VIRTUAL(r, a->args[0]) == NULL && PyDict_CheckExact(obj) && rec_is_dynamic(r, a->args[0])))
         return false;
     kin_vid from = a->args[0];
     if (rec_has_open_rows(r, from) || !rec_iterated(r, &from, &items, &n))

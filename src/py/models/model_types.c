@@ -110,7 +110,7 @@ members_of_union(rec *r, kin_vid vid, kin_vid *members, uint32_t most)
     PyObject *args = PyObject_GetAttrString(obj, "__args__");
     PyErr_Clear();
     uint32_t n = args == NULL || !PyTuple_CheckExact(args) ? UINT32_MAX : s != NULL ? operands_of_union(r, s, args, members, 0, most) : (uint32_t)PyTuple_GET_SIZE(args);
-    if (n > most || (s == NULL && (r->t->vals.at[vid].kind == KIN_VAL_STEP || rec_is_unstable(r, vid)))) {
+    if (n > most || (s == NULL && (r->t->vals.at[vid].kind == KIN_VAL_STEP || rec_is_dynamic(r, vid)))) {
         Py_XDECREF(args);
         return 0;
     }

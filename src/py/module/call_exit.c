@@ -8,7 +8,7 @@
 #include "py/module/fullgraph.h"
 #include "py/module/lower.h"
 #include "py/module/stopwatch.h"
-#include "py/module/unstable.h"
+#include "py/module/dynamic_sources.h"
 #include "py/report/guard_text.h"
 #include "py/report/log.h"
 #include "py/watch/watch.h"
@@ -78,14 +78,14 @@ may_extend(const exit_context *x, uint32_t step)
     if (v->exit_counts != NULL && v->exit_counts[step] > options->exit_limit + (uint64_t)entry->postponed)
         return false;
     if (is_left_for_sizes(x, step) && kin_remake_for_sizes(&x->entry->v->remake)) {
-        kin_unstable_note_exit(v, step, true, entry->unstable);
+        kin_dynamic_note_exit(v, step, true, entry->dynamic_sources);
         return false;
     }
     return !kin_record_active() && !kin_watch_foreign_tool(x->ts) && !kin_foreign_modes() && affords_side_trace(x, step);
 }
 
 void
-call_fill_record_options(const kin_compiled *self, PyObject *unstable, kin_record_options *out)
+call_fill_record_options(const kin_compiled *self, PyObject *dynamic_sources, kin_record_options *out)
 {
     const kin_options *options = &self->state->options;
     *out = (kin_record_options){
@@ -95,7 +95,7 @@ call_fill_record_options(const kin_compiled *self, PyObject *unstable, kin_recor
         .kernels = kin_lower_wanted(self) && !kin_lower_is_custom(self),
         .custom = kin_lower_is_custom(self),
         .crosscheck = options->crosscheck,
-        .unstable = unstable,
+        .dynamic_sources = dynamic_sources,
         .dynamic = self->dynamic,
         .error_class = options->error_class == NULL ? PyExc_RuntimeError : options->error_class,
     };
@@ -143,8 +143,8 @@ extend(exit_context *x, uint32_t step, kin_exit *exit)
     kin_log_before before = {v->trace.steps.len, v->trace.ngraphs};
     kin_recording_watch watch = kin_recording_watch_start();
     x->extended = true;
-    kin_unstable_note_exit(v, step, kin_lower_opens_sizes(x->self), x->entry->unstable);
-    call_fill_record_options(x->self, x->entry->unstable, &options);
+    kin_dynamic_note_exit(v, step, kin_lower_opens_sizes(x->self), x->entry->dynamic_sources);
+    call_fill_record_options(x->self, x->entry->dynamic_sources, &options);
     PyObject *value = kin_record_exit(&options, v, step, exit, &result);
     PyObject *type, *error, *traceback;
     PyErr_Fetch(&type, &error, &traceback);

@@ -13,7 +13,7 @@
 #include "py/module/lower.h"
 #include "py/module/profiler_range.h"
 #include "py/module/stopwatch.h"
-#include "py/module/unstable.h"
+#include "py/module/dynamic_sources.h"
 #include "py/module/untold.h"
 #include "py/replay/subgraphs.h"
 #include "py/report/dump.h"
@@ -77,7 +77,7 @@ explain_miss(const call_state *c, kin_entry_object *entry, PyObject *sizes)
     if (slots != NULL && call_fill_roots(entry, c, slots)) {
         if (!kin_guard_eval(entry->v, 0, slots, &miss)) {
             text = kin_miss_text(entry->v, &miss, slots, true);
-            kin_unstable_note_miss(entry->v, &miss, slots, kin_lower_opens_sizes(c->self), entry->unstable, sizes);
+            kin_dynamic_note_miss(entry->v, &miss, slots, kin_lower_opens_sizes(c->self), entry->dynamic_sources, sizes);
         }
         for (uint32_t vid = 0; vid < count; vid++)
             Py_CLEAR(slots[vid]);
@@ -208,7 +208,7 @@ adopt_pinned(call_state *c, PyCodeObject *code, PyObject *cause, const kin_recor
         return NULL;
     }
     entry->ninstr = result->ninstr;
-    entry->unstable = Py_XNewRef(shape->owner->unstable);
+    entry->dynamic_sources = Py_XNewRef(shape->owner->dynamic_sources);
     kin_recording_watch_pay(watch, &shape->owner->budget);
     return entry;
 }
@@ -371,10 +371,10 @@ record(call_state *c, PyObject *cause)
     }
     PyObject *func = Py_NewRef((PyObject *)c->bind.func), *first = Py_XNewRef(c->bind.self);
     PyCodeObject *code = (PyCodeObject *)Py_NewRef(c->bind.func->func_code);
-    if (c->shape->owner->unstable == NULL && (c->shape->owner->unstable = PySet_New(NULL)) == NULL)
+    if (c->shape->owner->dynamic_sources == NULL && (c->shape->owner->dynamic_sources = PySet_New(NULL)) == NULL)
         PyErr_Clear();
-    call_fill_record_options(self, c->shape->owner->unstable, &options);
-    Py_XINCREF(options.unstable);
+    call_fill_record_options(self, c->shape->owner->dynamic_sources, &options);
+    Py_XINCREF(options.dynamic_sources);
     self->count.recordings++;
     call_unpin(c);
     tell_record_hook(c);
@@ -405,7 +405,7 @@ record(call_state *c, PyObject *cause)
     else
         PyErr_Restore(type, error, traceback);
     Py_XDECREF(entry);
-    Py_XDECREF(options.unstable);
+    Py_XDECREF(options.dynamic_sources);
     Py_XDECREF(random);
     Py_XDECREF(first);
     Py_DECREF(func);

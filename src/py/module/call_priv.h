@@ -42,7 +42,7 @@ PyObject *call_run_replay(call_state *c, kin_entry_object *entry, PyObject **slo
 /* ---- call_exit.c ---- */
 /* May timing influence what is recorded and replayed? */
 bool call_is_timed(const kin_compiled *self);
-void call_fill_record_options(const kin_compiled *self, PyObject *unstable, kin_record_options *out);
+void call_fill_record_options(const kin_compiled *self, PyObject *dynamic_sources, kin_record_options *out);
 /* kin_exit_look and kin_exit_hook; arg: an exit_context. */
 void call_look(const kin_entry *v, uint32_t step, PyObject *const *slots, void *arg);
 PyObject *call_leave(kin_entry *v, uint32_t step, kin_exit *exit, void *arg);

@@ -138,9 +138,9 @@ may_step_aside(const kin_compiled *self, const kin_entry *v)
 static bool
 record_without_telling(kin_compiled *self, kin_entry_object *entry)
 {
-    PyObject *mark = entry->unstable == NULL || !kin_entry_was_asked(entry->v, KIN_ASKER_LIBRARY, true)
+    PyObject *mark = entry->dynamic_sources == NULL || !kin_entry_was_asked(entry->v, KIN_ASKER_LIBRARY, true)
                          ? NULL : PyUnicode_FromString(KIN_ASKERS_SLOWER);
-    bool noted = mark != NULL && PySet_Add(entry->unstable, mark) == 0;
+    bool noted = mark != NULL && PySet_Add(entry->dynamic_sources, mark) == 0;
     Py_XDECREF(mark);
     PyErr_Clear();
     if (noted)

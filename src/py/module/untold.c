@@ -92,11 +92,11 @@ bool
 kin_untold_wanted(kin_compiled *self, const kin_record_options *options, int grad_mode, PyObject *random, kin_record_result *result)
 {
     PyObject *type, *error, *traceback;
-    if (!result->untouched || options->unstable == NULL)
+    if (!result->untouched || options->dynamic_sources == NULL)
         return false;
     PyErr_Fetch(&type, &error, &traceback);
     PyObject *mark = is_of_code(type) && may_repeat(result, grad_mode, random) ? PyUnicode_FromString(KIN_ASKERS_SLOWER) : NULL;
-    bool wanted = mark != NULL && PySet_Add(options->unstable, mark) == 0;
+    bool wanted = mark != NULL && PySet_Add(options->dynamic_sources, mark) == 0;
     Py_XDECREF(mark);
     if (!wanted) {
         PyErr_Restore(type, error, traceback);
@@ -117,7 +117,7 @@ kin_untold_failed(const kin_record_options *options)
     PyObject *type, *error, *traceback;
     PyErr_Fetch(&type, &error, &traceback);
     PyObject *mark = PyUnicode_FromString(KIN_ASKERS_SLOWER);
-    if (mark == NULL || PySet_Discard(options->unstable, mark) < 0)
+    if (mark == NULL || PySet_Discard(options->dynamic_sources, mark) < 0)
         PyErr_Clear();
     Py_XDECREF(mark);
     PyErr_Restore(type, error, traceback);

@@ -107,7 +107,7 @@ kin_vid
 rec_wrapped_function(rec *r, kin_vid descr, uint32_t word, PyObject *func)
 {
     kin_vid member = rec_src(r, descr, KIN_ACCESS_MEMBER, (uint32_t)(sizeof(PyObject) + word * sizeof(PyObject *)), func);
-    if (PyFunction_Check(func) && rec_is_unstable(r, member)) {
+    if (PyFunction_Check(func) && rec_is_dynamic(r, member)) {
         rec_need_type(r, member);
         return member;
     }
@@ -592,7 +592,7 @@ super_attr(rec *r, kin_vid base, PyObject *name, attr_result *out)
         i++;
     for (i++; i < n; i++) {
         PyTypeObject *cls = (PyTypeObject *)PyTuple_GET_ITEM(mro, i);
-        if (rec_class_is_unstable(r, tp))
+        if (rec_class_is_dynamic(r, tp))
             rec_class_version(r, cls); /* else the version of tp speaks for its bases */
         PyObject *attr = PyDict_GetItemWithError(kin_type_dict(cls), name);
         if (attr == NULL)

@@ -42,7 +42,7 @@ rec_need_played(rec *r, kin_vid vid)
 
 /* Does going over it, once or twice, run no code of anybody's? */
 static bool
-is_quiet_container(PyObject *obj)
+iterates_without_code(PyObject *obj)
 {
     PyTypeObject *tp = Py_TYPE(obj);
     return rec_plays_builtin(obj) || tp == &PyUnicode_Type || tp == &PyBytes_Type || tp == &PyByteArray_Type || tp == &PyDict_Type || tp == &PySet_Type ||
@@ -65,7 +65,7 @@ rec_unknown_length(rec *r, kin_vid vid)
     rec_virtual *f = VIRTUAL(r, vid);
     bool list = f != NULL && f->kind == VIRTUAL_LIST && !f->known; /* made here */
     bool other = f == NULL ? !PyDict_CheckExact(obj) || r->t->vals.at[vid].kind == KIN_VAL_STEP : f->kind == VIRTUAL_DICT || f->kind == VIRTUAL_SET || (f->kind == VIRTUAL_OTHER && !f->known);
-    Py_ssize_t n = list || (other && is_quiet_container(obj)) ? PyObject_Size(obj) : -1;
+    Py_ssize_t n = list || (other && iterates_without_code(obj)) ? PyObject_Size(obj) : -1;
     if (n < 0)
         PyErr_Clear();
     return n;

@@ -14,7 +14,7 @@ is_defaultdict(PyTypeObject *tp)
 }
 
 static bool
-is_quiet_factory(const PyObject *factory)
+is_builtin_factory(const PyObject *factory)
 {
     const void *const known[] = {Py_None, &PyDict_Type, &PyList_Type, &PySet_Type, &PyLong_Type, &PyFloat_Type, &PyTuple_Type,
                                  &PyUnicode_Type, &PyBool_Type, &PyODict_Type};
@@ -30,12 +30,12 @@ needs_factory(rec *r, kin_vid table)
 {
     const rec_virtual *f = VIRTUAL(r, table);
     if (f != NULL)
-        return f->kind == VIRTUAL_DICT && f->aux != NULL && is_quiet_factory(f->aux);
+        return f->kind == VIRTUAL_DICT && f->aux != NULL && is_builtin_factory(f->aux);
     PyObject *factory = PyObject_GetAttrString(O(r, table), "default_factory"); /* a member of a C class */
-    bool quiet = factory != NULL && is_quiet_factory(factory);
+    bool no_code = factory != NULL && is_builtin_factory(factory);
     Py_XDECREF(factory);
     PyErr_Clear();
-    if (!quiet)
+    if (!no_code)
         return false;
     attr_result at = {0};
     rec_attr_generic(r, table, REC_STR("default_factory"), &at);
@@ -67,14 +67,14 @@ rec_keyed_item(rec *r, const kin_vid *args)
     bool makes = is_defaultdict(tp), plain = kin_is_exact_immutable(key) && !PyTuple_Check(key);
     if ((tp != &PyDict_Type && tp != &PyODict_Type && !makes) || (makes && !needs_factory(r, args[0])))
         return false;
-    if (plain ? !makes : PyTuple_Check(key) || !kin_exact_is_quiet(key, false)) /* in another dict, a key of these kinds is known */
+    if (plain ? !makes : PyTuple_Check(key) || !kin_exact_runs_no_code(key, false)) /* in another dict, a key of these kinds is known */
         return false;
     if (VIRTUAL(r, args[0]) == NULL)
         rec_need_type(r, args[0]);
     if (VIRTUAL(r, args[1]) == NULL)
         rec_need_type(r, args[1]);
     if (!plain)
-        (void)rec_need_quiet(r, args[1], false); /* the class may be given a __hash__ */
+        (void)rec_need_no_code(r, args[1], false); /* the class may be given a __hash__ */
     look_up_late(r, args, makes);
     return true;
 }

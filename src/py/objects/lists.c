@@ -31,10 +31,10 @@ bounds(rec *r, Py_ssize_t from, Py_ssize_t to)
 
 /* The list lets go of these items when it is changed, which a replay may do later than eager does: nobody may see it. */
 static bool
-leave_quietly(rec *r, const kin_vid *items, Py_ssize_t from, Py_ssize_t to)
+deaths_run_no_code(rec *r, const kin_vid *items, Py_ssize_t from, Py_ssize_t to)
 {
     for (Py_ssize_t i = from; i < to; i++)
-        if (O(r, items[i]) == NULL || !kin_dies_quietly(O(r, items[i])))
+        if (O(r, items[i]) == NULL || !kin_death_runs_no_code(O(r, items[i])))
             return false;
     return true;
 }
@@ -43,7 +43,7 @@ bool
 rec_list_splice(rec *r, kin_vid list, Py_ssize_t from, Py_ssize_t to, const kin_vid *items, uint32_t n)
 {
     rec_virtual *f = rec_known_list(r, list);
-    if (f != NULL && !leave_quietly(r, f->items, from, to))
+    if (f != NULL && !deaths_run_no_code(r, f->items, from, to))
         return false;
     uint32_t rest = f == NULL ? 0 : f->n - (uint32_t)to;
     kin_vid *tail = f == NULL ? NULL : malloc((rest + (size_t)n + 1) * sizeof *tail), key = tail == NULL ? 0 : bounds(r, from, to);

@@ -41,7 +41,7 @@ kin_vid rec_build_dict(rec *r, const kin_vid *pairs, uint32_t n); /* a new dict:
 
 /* ---- pairs.c ---- */
 bool rec_leaves_to_dict(rec *r, kin_vid dict, PyObject *name); /* is the method that of dict, or of OrderedDict, for an instance of a class derived from it? */
-bool rec_is_copied_quietly(rec *r, kin_vid dict);              /* can C code copy the dict without a call of what the program has written? */
+bool rec_copy_runs_no_code(rec *r, kin_vid dict);              /* can C code copy the dict without a call of what the program has written? */
 /* Pairs of a dict whose keys are known (rec_is_pair_key), malloc'ed: its own, and those that C code copies. */
 bool rec_own_pairs(rec *r, kin_vid dict, kin_vid **pairs, uint32_t *n);
 bool rec_pairs_of(rec *r, kin_vid dict, kin_vid **pairs, uint32_t *n);
@@ -105,8 +105,8 @@ void rec_op_load_slice(rec *r);
 void rec_op_store_slice(rec *r);
 kin_vid rec_known_item(rec *r, kin_vid container, kin_vid key); /* from known contents, or by path; 0: not possible */
 
-/* ---- quiet.c ---- */
-bool rec_call_quiet_operator(rec *r, const rec_args *a); /* torch.cond, vmap ... of functions that only compute */
+/* ---- pure_operator.c ---- */
+bool rec_call_pure_operator(rec *r, const rec_args *a); /* torch.cond, vmap ... of functions that only compute */
 
 /* ---- super.c ---- */
 kin_vid rec_make_super(rec *r, kin_vid callee, kin_vid cls, kin_vid self); /* super(cls, self) */
@@ -123,6 +123,6 @@ void rec_op_compare(rec *r);
 
 /* ---- words.c ---- */
 /* Does str() (`repr`: repr()) of the exception run no Python code, now and at replay? The step that asks for it has reads_words set. */
-bool rec_words_are_quiet(rec *r, kin_vid exc, bool repr);
+bool rec_words_run_no_code(rec *r, kin_vid exc, bool repr);
 
 #endif

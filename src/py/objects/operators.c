@@ -88,26 +88,26 @@ of_data(rec *r, const kin_vid *args, int n)
 void
 rec_operator_step(rec *r, kin_step_kind kind, int imm, const kin_vid *args, int n, PyTypeObject *result)
 {
-    bool quiet = true;
+    bool no_code = true;
     bool format = kind == KIN_STEP_BINARY && PyUnicode_Check(O(r, args[0]));
     bool plays = kind == KIN_STEP_SUBSCR && rec_plays_builtin(O(r, args[0])) && kin_is_exact_immutable(O(r, args[1]));
     for (int i = plays; i < n; i++)
-        quiet = quiet && rec_is_plain_value(O(r, args[i]));
-    for (int i = kind == KIN_STEP_SUBSCR; quiet && i < n; i++)
-        quiet = rec_need_quiet(r, args[i], format);
-    if (plays && quiet)
+        no_code = no_code && rec_is_plain_value(O(r, args[i]));
+    for (int i = kind == KIN_STEP_SUBSCR; no_code && i < n; i++)
+        no_code = rec_need_no_code(r, args[i], format);
+    if (plays && no_code)
         rec_need_played(r, args[0]);
-    for (int i = plays; quiet && i < n; i++)
+    for (int i = plays; no_code && i < n; i++)
         if (VIRTUAL(r, args[i]) == NULL)
             rec_need_type(r, args[i]);
-    bool pure = quiet && !of_data(r, args, n) && cannot_raise(r, kind, imm, args, n);
-    kin_vid out = rec_step_out(r, kind, pure ? KIN_STEP_PURE : quiet ? 0 : KIN_STEP_OPAQUE, args, (uint32_t)n);
+    bool pure = no_code && !of_data(r, args, n) && cannot_raise(r, kind, imm, args, n);
+    kin_vid out = rec_step_out(r, kind, pure ? KIN_STEP_PURE : no_code ? 0 : KIN_STEP_OPAQUE, args, (uint32_t)n);
     uint32_t s = r->t->vals.at[out].step;
     r->t->steps.at[s].imm = (uint8_t)imm;
     if (pure && kind == KIN_STEP_BINARY)
         result = &PyLong_Type;
     r->info.at[out].changes_each_call = r->info.at[out].changes_each_call && moves_on(imm);
-    if (quiet)
+    if (no_code)
         r->info.at[out].type = result;
     else {
         if (rec_any_tensor(r, args, (uint32_t)n))
@@ -219,21 +219,21 @@ inplace_container(rec *r, int imm, const kin_vid *args)
     kin_vid *items = NULL;
     uint32_t n;
     bool known = f && f->known && tp == &PyList_Type && imm == 13 && rec_use_up(r, args[1], &items, &n);
-    bool quiet = f != NULL && f->kind != VIRTUAL_ATTRS && rec_is_plain_value(O(r, args[1]));
-    bool extends = known && quiet;
-    if (!quiet && !known) {
+    bool no_code = f != NULL && f->kind != VIRTUAL_ATTRS && rec_is_plain_value(O(r, args[1]));
+    bool extends = known && no_code;
+    if (!no_code && !known) {
         rec_add_in_place(r, args, imm, row_of_added(r, imm, args));
         return true;
     }
     kin_vid step[2] = {args[0], extends ? rec_take_apart(r, args[1], items, n) : args[1]};
-    uint32_t s = rec_step(r, extends ? KIN_STEP_LIST_EXTEND : KIN_STEP_BINARY, quiet ? KIN_STEP_MUTATES : KIN_STEP_OPAQUE | KIN_STEP_EFFECT, step, 2);
+    uint32_t s = rec_step(r, extends ? KIN_STEP_LIST_EXTEND : KIN_STEP_BINARY, no_code ? KIN_STEP_MUTATES : KIN_STEP_OPAQUE | KIN_STEP_EFFECT, step, 2);
     r->t->steps.at[s].imm = extends ? 0 : (uint8_t)imm;
     if (known)
         for (uint32_t i = 0; i < n; i++)
             rec_virtual_push(f, items[i]);
     else if (f)
         f->known = false;
-    if (!quiet) {
+    if (!no_code) {
         rec_forget_contents(r);
         r->skip_expected = true;
     }
@@ -428,8 +428,8 @@ static bool
 ask_table(rec *r, int invert, const kin_vid *args)
 {
     PyTypeObject *tp = Py_TYPE(O(r, args[1]));
-    if ((tp != &PySet_Type && tp != &PyFrozenSet_Type && tp != &PyDict_Type) || !rec_need_quiet(r, args[1], false) ||
-        !rec_need_quiet(r, args[0], false))
+    if ((tp != &PySet_Type && tp != &PyFrozenSet_Type && tp != &PyDict_Type) || !rec_need_no_code(r, args[1], false) ||
+        !rec_need_no_code(r, args[0], false))
         return false;
     for (int i = 0; i < 2; i++)
         if (VIRTUAL(r, args[i]) == NULL && !rec_is_const(r, args[i]))

@@ -15,7 +15,7 @@ rec_leaves_to_dict(rec *r, kin_vid dict, PyObject *name)
 }
 
 bool
-rec_is_copied_quietly(rec *r, kin_vid dict)
+rec_copy_runs_no_code(rec *r, kin_vid dict)
 {
     PyObject *obj = O(r, dict);
     PyTypeObject *tp = obj != NULL ? Py_TYPE(obj) : NULL;
@@ -66,5 +66,5 @@ rec_pairs_of(rec *r, kin_vid dict, kin_vid **pairs, uint32_t *n)
     *n = 0;
     const rec_virtual *f = VIRTUAL(r, dict);
     bool plain = f != NULL && f->kind != VIRTUAL_OBJECT; /* a dict made here */
-    return (plain || rec_is_copied_quietly(r, dict)) && rec_own_pairs(r, dict, pairs, n);
+    return (plain || rec_copy_runs_no_code(r, dict)) && rec_own_pairs(r, dict, pairs, n);
 }

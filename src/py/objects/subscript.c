@@ -36,7 +36,7 @@ rec_known_item(rec *r, kin_vid container, kin_vid key)
         bool negative = i < 0;
         if (negative)
             i += n;
-        if (i >= n && r->region != NULL && !rec_is_unstable(r, container)) { /* the end that an iteration by index finds */
+        if (i >= n && r->region != NULL && !rec_is_dynamic(r, container)) { /* the end that an iteration by index finds */
             rec_root(r, container);
             rec_need_type(r, container);
             rec_need_len(r, container, n);

@@ -56,7 +56,7 @@ rec_truth(rec *r, kin_vid vid)
     if (rec_data_of(r, vid) != REC_NO_DATA && !PyBool_Check(obj) && obj != Py_None)
         return -1;
     if (obj == Py_None || PyBool_Check(obj)) {
-        if (rec_is_unstable(r, vid))
+        if (rec_is_dynamic(r, vid))
             return -1;
         rec_need_const(r, vid);
         return obj == Py_True;
@@ -278,17 +278,17 @@ static uint32_t
 ask(rec *r, rec_frame *f, kin_vid v)
 {
     PyObject *obj = O(r, v);
-    bool tensor = kin_is_tensor(obj), quiet = tensor ? rec_reads_as_tensor(obj) : rec_is_plain_value(obj);
-    if (quiet && VIRTUAL(r, v) == NULL && !r->info.at[v].graph)
+    bool tensor = kin_is_tensor(obj), no_code = tensor ? rec_reads_as_tensor(obj) : rec_is_plain_value(obj);
+    if (no_code && VIRTUAL(r, v) == NULL && !r->info.at[v].graph)
         rec_need_type(r, v);
-    kin_vid answer = quiet ? 0 : rec_step_out(r, KIN_STEP_TRUTH, KIN_STEP_OPAQUE, &v, 1);
+    kin_vid answer = no_code ? 0 : rec_step_out(r, KIN_STEP_TRUTH, KIN_STEP_OPAQUE, &v, 1);
     f->await_tensor = tensor;
     r->asserts = is_safety_check(r, f, v);
-    uint32_t s = quiet ? rec_check(r, KIN_CHECK_TRUE, v, NULL, 0) : r->t->vals.at[answer].step;
+    uint32_t s = no_code ? rec_check(r, KIN_CHECK_TRUE, v, NULL, 0) : r->t->vals.at[answer].step;
     if (tensor && !r->asserts) /* that one may pass, which is known afterwards */
         rec_break(r, s, row_of_decision(f));
     r->asserts = false;
-    if (!quiet) {
+    if (!no_code) {
         if (looks_at_tensor(r, v))
             rec_break(r, s, KIN_ROW_DATA_DEPENDENT_BOOL_METHOD);
         rec_forget_contents(r);

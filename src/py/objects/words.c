@@ -13,13 +13,13 @@ has_plain_words(const PyTypeObject *tp, bool repr)
 }
 
 bool
-rec_words_are_quiet(rec *r, kin_vid exc, bool repr)
+rec_words_run_no_code(rec *r, kin_vid exc, bool repr)
 {
     PyObject *obj = O(r, exc);
     if (obj == NULL || !PyExceptionInstance_Check(obj) || !has_plain_words(Py_TYPE(obj), repr))
         return false;
     PyObject *args = ((PyBaseExceptionObject *)obj)->args;
-    if (args == NULL || !kin_exact_is_quiet(args, true))
+    if (args == NULL || !kin_exact_runs_no_code(args, true))
         return false;
     rec_need_version(r, exc);
     r->reads_words = true;
@@ -28,5 +28,5 @@ rec_words_are_quiet(rec *r, kin_vid exc, bool repr)
     kin_ref name = rec_ref(r, REC_STR("args"));
     r->t->steps.at[r->t->vals.at[own].step].ref = name;
     rec_set_obj(r, own, args);
-    return rec_need_quiet(r, own, true);
+    return rec_need_no_code(r, own, true);
 }

@@ -107,7 +107,7 @@ class_of(const PyCodeObject *code)
 static bool
 libraries_are_slower(const rec *r)
 {
-    return r->opt->unstable != NULL && PySet_Contains(r->opt->unstable, REC_STR(KIN_ASKERS_SLOWER)) > 0;
+    return r->opt->dynamic_sources != NULL && PySet_Contains(r->opt->dynamic_sources, REC_STR(KIN_ASKERS_SLOWER)) > 0;
 }
 
 kin_vid

@@ -17,7 +17,7 @@ rec_changes_each_call(rec *r, kin_vid vid)
 {
     PyObject *obj = O(r, vid);
     bool number = obj != NULL && (PyLong_CheckExact(obj) || PyFloat_CheckExact(obj));
-    return number && (r->info.at[vid].changes_each_call || (r->t->vals.at[vid].kind == KIN_VAL_SRC && rec_is_unstable(r, vid)));
+    return number && (r->info.at[vid].changes_each_call || (r->t->vals.at[vid].kind == KIN_VAL_SRC && rec_is_dynamic(r, vid)));
 }
 
 bool

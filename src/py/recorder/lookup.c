@@ -10,7 +10,7 @@
 void
 rec_attrs_of(rec *r, PyTypeObject *tp)
 {
-    if (!rec_class_is_unstable(r, tp))
+    if (!rec_class_is_dynamic(r, tp))
         rec_class_version(r, tp);
     else
         rec_fact(r, KIN_FACT_TYPE, rec_const(r, (PyObject *)tp), (PyObject *)Py_TYPE(tp), 0);
@@ -32,7 +32,7 @@ is_fixed(rec *r, kin_vid vid, PyObject *found)
 {
     PyTypeObject *dt = Py_TYPE(found);
     if (dt == &PyFunction_Type)
-        return !rec_is_unstable(r, vid);
+        return !rec_is_dynamic(r, vid);
     return dt == &PyMethodDescr_Type || dt == &PyWrapperDescr_Type || dt == &PyGetSetDescr_Type ||
            dt == &PyMemberDescr_Type || dt == &PyClassMethodDescr_Type || (PyCFunction_Check(found) && rec_pinnable(found));
 }
@@ -41,7 +41,7 @@ PyObject *
 rec_lookup(rec *r, PyTypeObject *tp, PyObject *name)
 {
     PyObject *found = _PyType_Lookup(tp, name);
-    if (!rec_class_is_unstable(r, tp))
+    if (!rec_class_is_dynamic(r, tp))
         return found;
     kin_vid cls = rec_const(r, (PyObject *)tp);
     if (found == NULL) {
@@ -59,7 +59,7 @@ rec_lookup(rec *r, PyTypeObject *tp, PyObject *name)
 kin_vid
 rec_found(rec *r, PyTypeObject *tp, PyObject *name, PyObject *found)
 {
-    if (!rec_class_is_unstable(r, tp))
+    if (!rec_class_is_dynamic(r, tp))
         return rec_const(r, found);
     kin_vid vid = rec_src_key(r, rec_const(r, (PyObject *)tp), KIN_ACCESS_TYPEATTR, name, found);
     if (is_fixed(r, vid, found))
@@ -71,7 +71,7 @@ rec_found(rec *r, PyTypeObject *tp, PyObject *name, PyObject *found)
 kin_vid
 rec_found_value(rec *r, PyTypeObject *tp, PyObject *name, PyObject *found)
 {
-    if (rec_class_is_unstable(r, tp) || kin_is_exact_immutable(found) || rec_pinnable(found) || PyFunction_Check(found))
+    if (rec_class_is_dynamic(r, tp) || kin_is_exact_immutable(found) || rec_pinnable(found) || PyFunction_Check(found))
         return rec_found(r, tp, name, found);
     return rec_src_key(r, rec_const(r, (PyObject *)tp), KIN_ACCESS_TYPEATTR, name, found);
 }
@@ -79,7 +79,7 @@ rec_found_value(rec *r, PyTypeObject *tp, PyObject *name, PyObject *found)
 void
 rec_bases_of(rec *r, PyTypeObject *tp)
 {
-    if (!rec_class_is_unstable(r, tp)) {
+    if (!rec_class_is_dynamic(r, tp)) {
         rec_class_version(r, tp);
         return;
     }

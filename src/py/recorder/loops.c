@@ -199,7 +199,7 @@ rec_has_open_rows(rec *r, kin_vid vid)
     if (!may_have_loop(r) || VIRTUAL(r, vid) != NULL || obj == NULL)
         return false;
     bool sequence = (PyList_CheckExact(obj) || PyTuple_CheckExact(obj)) && !rec_is_const(r, vid);
-    if (sequence && rec_is_unstable(r, vid) && holds_only_tensors(obj))
+    if (sequence && rec_is_dynamic(r, vid) && holds_only_tensors(obj))
         return true;
     if (rec_is_graph_tuple(r, vid))
         return r->info.at[vid].sized && rec_length_has_differed(r, PyTuple_GET_SIZE(obj));
@@ -217,12 +217,12 @@ has_open_end(rec *r, kin_vid vid, int depth)
     if (val->note != 0) /* a tensor: known rows would have been taken apart, as other results of torch calls (rec_has_open_rows) */
         return true;
     if (val->kind != KIN_VAL_STEP || depth > 4)
-        return val->kind == KIN_VAL_SRC && rec_is_unstable(r, vid);
+        return val->kind == KIN_VAL_SRC && rec_is_dynamic(r, vid);
     const kin_step *s = &r->t->steps.at[val->step];
     if (s->flags & KIN_STEP_TORCH)
         return true;
     if (s->kind != KIN_STEP_ITER && s->kind != KIN_STEP_CALL)
-        return rec_is_unstable(r, vid);
+        return rec_is_dynamic(r, vid);
     uint32_t args = s->args, n = s->nargs;
     bool call = s->kind == KIN_STEP_CALL, range = call && O(r, r->t->vids.at[args]) == (PyObject *)&PyRange_Type, open = false;
     for (uint32_t i = call; i < n && !open; i++) {

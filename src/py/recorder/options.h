@@ -7,7 +7,7 @@
 typedef struct {
     bool fullgraph;        /* the first graph break raises (kin_record_call returns NULL with the exception set) */
     bool strict_breaks;    /* report deferred effects as breaks */
-    PyObject *unstable;    /* set of str: places where something changed between calls (module/unstable.h); less is assumed of them, so that what changes each time ends in one entry */
+    PyObject *dynamic_sources;    /* set of str: sources whose values changed between calls (module/dynamic_sources.h); less is assumed of them, so that what changes each time ends in one entry */
     PyObject *error_class; /* exception class for fullgraph */
     uint32_t trace_limit;  /* instructions that one recording may hold */
     int8_t dynamic;        /* sizes: 1 free from the start, 0 always fixed, -1 free once they have changed */

@@ -9,7 +9,7 @@
  * in a dict, and whether or not it is new; a dict counts as grown unless the epoch knows that it has the key.
  */
 #include "py/compat/heap.h"
-#include "py/guardeval/guard_place.h"
+#include "py/guardeval/guard_source.h"
 #include "py/recorder/rec.h"
 
 enum { MOST_WRITES = 300 };
@@ -177,12 +177,12 @@ note_counter(rec *r, const rec_place *p, kin_vid value)
     kin_vid old = read_before(r, p);
     PyObject *was = old ? O(r, old) : NULL, *now = value ? O(r, value) : NULL;
     if (was == NULL || now == NULL || r->info.at[old].as_const == 0 || Py_TYPE(was) != Py_TYPE(now) ||
-        (!PyLong_CheckExact(was) && !PyFloat_CheckExact(was)) || kin_exact_equal(was, now) || r->opt->unstable == NULL)
+        (!PyLong_CheckExact(was) && !PyFloat_CheckExact(was)) || kin_exact_equal(was, now) || r->opt->dynamic_sources == NULL)
         return;
-    PyObject *place = kin_value_place(r->v, old);
-    if (place == NULL || PySet_Add(r->opt->unstable, place) < 0)
+    PyObject *source = kin_value_source(r->v, old);
+    if (source == NULL || PySet_Add(r->opt->dynamic_sources, source) < 0)
         PyErr_Clear();
-    Py_XDECREF(place);
+    Py_XDECREF(source);
 }
 
 void

@@ -594,7 +594,7 @@ void rec_class_version(rec *r, PyTypeObject *type);   /* a class reached as a co
 bool rec_is_torch_operator(PyObject *obj);            /* torch.ops.aten.sin, torch.ops.aten.sin.default */
 bool rec_can_const(rec *r, kin_vid vid);              /* may be specialised (immutable content or pinnable) */
 kin_vid rec_need_const(rec *r, kin_vid vid);          /* specialises; 0 when it cannot be */
-bool rec_need_quiet(rec *r, kin_vid vid, bool all);   /* what it contains runs no code, now (false: it may) and at replay */
+bool rec_need_no_code(rec *r, kin_vid vid, bool all);   /* what it contains runs no code, now (false: it may) and at replay */
 void rec_need_len(rec *r, kin_vid vid, Py_ssize_t n);
 kin_vid rec_root(rec *r, kin_vid vid);                /* makes contents of `vid` readable by path from here */
 bool rec_pinnable(PyObject *obj);
@@ -621,7 +621,7 @@ void rec_put_in_own_dict(rec *r, kin_vid dict, const kin_vid *pairs, uint32_t n)
 rec_virtual *rec_exact_dict(rec *r, kin_vid vid); /* ... where it is an exact dict */
 void rec_touch_iterators(rec *r, kin_vid container);
 bool rec_meta(rec *r, kin_vid tensor, unsigned mask); /* makes tensor metadata a fact or a check */
-bool rec_is_unstable(rec *r, kin_vid vid);
-bool rec_class_is_unstable(rec *r, PyTypeObject *tp);
+bool rec_is_dynamic(rec *r, kin_vid vid);
+bool rec_class_is_dynamic(rec *r, PyTypeObject *tp);
 
 #endif

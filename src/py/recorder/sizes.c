@@ -7,7 +7,7 @@
  * each step runs on what there is, and what the program learns of the results is read or checked. Only a custom backend's graph does not, since its operations were
  * chosen for larger sizes; there the guard requires that the size is neither.
  */
-#include "py/guardeval/guard_place.h"
+#include "py/guardeval/guard_source.h"
 #include "py/recorder/rec.h"
 #include "core/diag/breaks.h"
 #include "py/aten/make.h"
@@ -90,17 +90,17 @@ static bool
 is_noted_size(rec *r, kin_vid vid, int dim, sureness least)
 {
     const int noted[] = {dim, KIN_ALL_SIZES, KIN_PERHAPS_FIRST};
-    PyObject *set = r->opt->unstable, *place = NULL, *name = NULL;
+    PyObject *set = r->opt->dynamic_sources, *source = NULL, *name = NULL;
     if (set == NULL || PySet_GET_SIZE(set) == 0)
         return false;
-    place = kin_value_place(r->v, vid);
+    source = kin_value_source(r->v, vid);
     bool found = false;
-    for (int i = 0; place != NULL && !found && i < (least == ITSELF ? 1 : least == GUESSED && dim == 0 ? 3 : 2); i++) {
-        name = kin_size_place(place, noted[i]);
+    for (int i = 0; source != NULL && !found && i < (least == ITSELF ? 1 : least == GUESSED && dim == 0 ? 3 : 2); i++) {
+        name = kin_size_source(source, noted[i]);
         found = name != NULL && PySet_Contains(set, name) > 0;
         Py_XDECREF(name);
     }
-    Py_XDECREF(place);
+    Py_XDECREF(source);
     PyErr_Clear();
     return found;
 }
@@ -109,8 +109,8 @@ is_noted_size(rec *r, kin_vid vid, int dim, sureness least)
 static bool
 all_sizes_vary(rec *r)
 {
-    PyObject *name = r->opt->unstable != NULL && PySet_GET_SIZE(r->opt->unstable) > 0 ? kin_all_sizes_place() : NULL;
-    bool found = name != NULL && PySet_Contains(r->opt->unstable, name) > 0;
+    PyObject *name = r->opt->dynamic_sources != NULL && PySet_GET_SIZE(r->opt->dynamic_sources) > 0 ? kin_all_sizes_source() : NULL;
+    bool found = name != NULL && PySet_Contains(r->opt->dynamic_sources, name) > 0;
     Py_XDECREF(name);
     PyErr_Clear();
     return found;
@@ -175,7 +175,7 @@ is_open(rec *r, kin_vid vid, int dim, int64_t size)
            kin_is_tensor_type((PyObject *)Py_TYPE(tensor)) && is_argument(r, vid);
 }
 
-/* So that a call that misses tells which sizes have changed, though no guard may ask for them (module/unstable.c). */
+/* So that a call that misses tells which sizes have changed, though no guard may ask for them (module/dynamic_sources.c). */
 static void
 note_seen_sizes(rec *r, kin_vid tensor, const int64_t *sizes, int dim)
 {
@@ -417,14 +417,14 @@ rec_shape(rec *r, kin_vid tensor)
 
 /* How often a loop runs and how long a list is are part of the program: steps over such a number serve one value anyway, whether it is open or not, and if it is, the
  * numbers of the loop are computed by Python. So a size that is open only because others have differed is fixed where it is needed: one of an argument by
- * the guard, that of a computed tensor by a check. Once it differs itself, it is noted (module/unstable.c) and stays open.
+ * the guard, that of a computed tensor by a check. Once it differs itself, it is noted (module/dynamic_sources.c) and stays open.
  */
 
 /* A size of something computed has perhaps differed if it is as long as one that has. */
 static bool
 can_fix_computed(rec *r, kin_vid size)
 {
-    return r->opt->kernels && !rec_is_unstable(r, size) && !rec_length_has_differed(r, PyLong_AsLongLong(O(r, size)));
+    return r->opt->kernels && !rec_is_dynamic(r, size) && !rec_length_has_differed(r, PyLong_AsLongLong(O(r, size)));
 }
 
 static bool

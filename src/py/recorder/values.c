@@ -4,7 +4,7 @@
 #include "py/compat/kinds.h"
 #include "py/compat/imports.h"
 #include "py/guardeval/class_same.h"
-#include "py/guardeval/guard_place.h"
+#include "py/guardeval/guard_source.h"
 #include "py/recorder/rec.h"
 
 static uint32_t lost_slot;
@@ -340,12 +340,12 @@ rec_as_const(rec *r, kin_vid vid)
     return r->info.at[vid].as_const ? r->info.at[vid].as_const : vid;
 }
 
-/* Steals `place`. */
+/* Steals `source`. */
 static bool
-is_noted(rec *r, PyObject *place)
+is_noted(rec *r, PyObject *source)
 {
-    int found = place == NULL ? -1 : PySet_Contains(r->opt->unstable, place);
-    Py_XDECREF(place);
+    int found = source == NULL ? -1 : PySet_Contains(r->opt->dynamic_sources, source);
+    Py_XDECREF(source);
     if (found < 0)
         PyErr_Clear();
     return found > 0;
@@ -353,21 +353,21 @@ is_noted(rec *r, PyObject *place)
 
 /* Did the value change between earlier calls? Then the guard leaves it open from now on. */
 bool
-rec_is_unstable(rec *r, kin_vid vid)
+rec_is_dynamic(rec *r, kin_vid vid)
 {
-    if (r->opt->unstable == NULL || PySet_GET_SIZE(r->opt->unstable) == 0)
+    if (r->opt->dynamic_sources == NULL || PySet_GET_SIZE(r->opt->dynamic_sources) == 0)
         return false;
     bool number = O(r, vid) != NULL && PyLong_CheckExact(O(r, vid)) && r->t->vals.at[vid].kind == KIN_VAL_SRC;
-    return is_noted(r, kin_value_place(r->v, vid)) || (number && is_noted(r, kin_alike_place(r->v, vid)));
+    return is_noted(r, kin_value_source(r->v, vid)) || (number && is_noted(r, kin_alike_source(r->v, vid)));
 }
 
 /* Did anything of the class? Then each lookup in it is a fact of its own. */
 bool
-rec_class_is_unstable(rec *r, PyTypeObject *tp)
+rec_class_is_dynamic(rec *r, PyTypeObject *tp)
 {
-    if (rec_made_class(r, (PyObject *)tp) != 0 || r->opt->unstable == NULL || PySet_GET_SIZE(r->opt->unstable) == 0 || (tp->tp_flags & Py_TPFLAGS_IMMUTABLETYPE))
+    if (rec_made_class(r, (PyObject *)tp) != 0 || r->opt->dynamic_sources == NULL || PySet_GET_SIZE(r->opt->dynamic_sources) == 0 || (tp->tp_flags & Py_TPFLAGS_IMMUTABLETYPE))
         return false;
-    return is_noted(r, kin_class_place(tp));
+    return is_noted(r, kin_class_source(tp));
 }
 
 /* More digits than sys.set_int_max_str_digits() lets through at its strictest: whether text can be made of such a number,
@@ -468,19 +468,19 @@ rec_can_const(rec *r, kin_vid vid)
     if (!kin_is_exact_immutable(obj) && !rec_pinnable(obj))
         return false;
     return !(kin_is_exact_immutable(obj) || PyFunction_Check(obj) || is_bound_to_object(obj) || rec_is_cache(obj)) ||
-           !rec_is_unstable(r, vid);
+           !rec_is_dynamic(r, vid);
 }
 
 bool
-rec_need_quiet(rec *r, kin_vid vid, bool all)
+rec_need_no_code(rec *r, kin_vid vid, bool all)
 {
     PyObject *obj = O(r, vid);
-    if (obj == NULL || !kin_exact_is_quiet(obj, all))
+    if (obj == NULL || !kin_exact_runs_no_code(obj, all))
         return false;
     PyTypeObject *tp = Py_TYPE(obj);
     bool contains = tp == &PyTuple_Type || tp == &PySlice_Type || !kin_is_exact_immutable(obj);
     if (contains && tp != &PyByteArray_Type && !(rec_is_const(r, vid) && kin_is_exact_immutable(obj)))
-        rec_check(r, KIN_CHECK_QUIET, vid, NULL, all);
+        rec_check(r, KIN_CHECK_RUNS_NO_CODE, vid, NULL, all);
     return true;
 }
 

@@ -342,7 +342,7 @@ prepare(kin_exit *e, uint32_t step, kin_chain *chain)
 }
 
 static void
-release_slots_quietly(kin_run *r)
+release_slots_keeping_error(kin_run *r)
 {
     PyObject *type, *value, *tb;
     PyErr_Fetch(&type, &value, &tb);
@@ -393,7 +393,7 @@ kin_run_leave(kin_run *r, uint32_t step, kin_leave how, PyObject *result, kin_ch
         r->way = offer ? step : KIN_REMAKE_NOT_TOLD;
     if (offer && r->look != NULL)
         r->look(r->v, step, r->slots, r->hook_arg);
-    release_slots_quietly(r);
+    release_slots_keeping_error(r);
     PyObject *row = kin_rows_begin_rest(r), *value;
     if (offer && r->hook != NULL)
         value = r->hook(r->v, step, &e, r->hook_arg);

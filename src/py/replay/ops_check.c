@@ -68,8 +68,8 @@ kin_check_holds(const kin_refs *refs, const kin_step *s, PyObject *a, PyObject *
         return a == Py_True;
     case KIN_CHECK_WAS_FALSE:
         return a == Py_False;
-    case KIN_CHECK_QUIET:
-        return kin_exact_is_quiet(a, s->num != 0);
+    case KIN_CHECK_RUNS_NO_CODE:
+        return kin_exact_runs_no_code(a, s->num != 0);
     case KIN_CHECK_FITS:
         return kin_place_takes(a, ref, s->num, 0);
     case KIN_CHECK_NULL:

@@ -19,7 +19,7 @@ passes(const kin_run *r, const kin_step *s)
     PyObject *a = operand(r, r->t->vids.at[s->args]);
     if (s->imm == KIN_CHECK_TYPE)
         return a != NULL && (PyObject *)Py_TYPE(a) == kin_refs_get(r->refs, s->ref);
-    if (s->imm == KIN_CHECK_TRUE || s->imm == KIN_CHECK_FALSE || s->imm == KIN_CHECK_FITS || s->imm == KIN_CHECK_QUIET)
+    if (s->imm == KIN_CHECK_TRUE || s->imm == KIN_CHECK_FALSE || s->imm == KIN_CHECK_FITS || s->imm == KIN_CHECK_RUNS_NO_CODE)
         return false;
     return kin_check_holds(r->refs, s, a, s->nargs > 1 ? operand(r, r->t->vids.at[s->args + 1]) : NULL) > 0;
 }

@@ -297,8 +297,8 @@ is_untouched(const kin_run *r, uint32_t step)
     for (uint32_t k = 0; untouched && k < path.len; k++)
         for (uint32_t i = path.at[k].first; i <= path.at[k].last && i < step; i++) {
             const kin_step *s = &r->t->steps.at[i];
-            bool quiet = (s->flags & (KIN_STEP_SUNK | KIN_STEP_PURE)) != 0 || s->kind == KIN_STEP_EPOCH || s->kind == KIN_STEP_CHECK;
-            untouched = untouched && quiet && !(s->flags & KIN_STEP_OPAQUE);
+            bool no_code = (s->flags & (KIN_STEP_SUNK | KIN_STEP_PURE)) != 0 || s->kind == KIN_STEP_EPOCH || s->kind == KIN_STEP_CHECK;
+            untouched = untouched && no_code && !(s->flags & KIN_STEP_OPAQUE);
         }
     kin_vec_deinit(&path);
     return untouched;

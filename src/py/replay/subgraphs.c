@@ -6,7 +6,7 @@
 #include "core/trace/effects.h"
 #include "py/aten/tensor.h"
 #include "py/compat/kinds.h"
-#include "py/entry/place.h"
+#include "py/entry/line.h"
 #include "py/guardeval/guard.h"
 
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* A trace as text for readers: paths of values, constants, guards, steps, source positions. */
 #include "py/aten/sizes.h"
 #include "py/compat/kinds.h"
-#include "py/guardeval/guard_place.h"
+#include "py/guardeval/guard_source.h"
 #include "py/report/dump_priv.h"
 #include "py/report/guard_text_priv.h"
 

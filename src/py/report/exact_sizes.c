@@ -8,7 +8,7 @@
 #include "core/bytecode/canon.h"
 #include "py/aten/tensor.h"
 #include "py/compat/kinds.h"
-#include "py/entry/place.h"
+#include "py/entry/line.h"
 #include "py/report/guard_text_priv.h"
 
 #include <stdlib.h>

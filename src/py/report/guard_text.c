@@ -12,7 +12,7 @@ kin_named_text(PyObject *obj)
     PyObject *text = kin_object_text(obj);
     if (text == NULL || !PyFunction_Check(obj) || PyUnicode_GET_LENGTH(text) == 0 || PyUnicode_READ_CHAR(text, PyUnicode_GET_LENGTH(text) - 1) != '>')
         return text;
-    PyObject *place = kin_code_place(((PyFunctionObject *)obj)->func_code);
+    PyObject *place = kin_code_location(((PyFunctionObject *)obj)->func_code);
     if (place != NULL)
         Py_SETREF(text, PyUnicode_FromFormat("%U (%U)", text, place));
     Py_XDECREF(place);
@@ -67,7 +67,7 @@ code_text(PyObject *source, PyObject *ref)
 {
     if (ref == NULL || !PyCode_Check(ref))
         return PyUnicode_FromFormat("%U was not replaced", source);
-    PyObject *name = ((PyCodeObject *)ref)->co_qualname, *place = kin_code_place(ref);
+    PyObject *name = ((PyCodeObject *)ref)->co_qualname, *place = kin_code_location(ref);
     PyObject *text = NULL;
     if (place != NULL && PyUnicode_Tailmatch(source, name, 0, PY_SSIZE_T_MAX, 1) == 1)
         text = PyUnicode_FromFormat("%U was not replaced (%U)", source, place);

@@ -2,7 +2,7 @@
 #ifndef KIN_PY_REPORT_GUARD_TEXT_PRIV_H
 #define KIN_PY_REPORT_GUARD_TEXT_PRIV_H
 
-#include "py/guardeval/guard_place.h"
+#include "py/guardeval/guard_source.h"
 #include "py/report/guard_text.h"
 
 PyObject *kin_path_text(const kin_entry *v, kin_vid vid, bool brief);

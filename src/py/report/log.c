@@ -4,7 +4,7 @@
 #include "core/diag/breaks.h"
 #include "core/diag/text.h"
 #include "py/compat/kinds.h"
-#include "py/entry/place.h"
+#include "py/entry/line.h"
 #include "py/report/exact_sizes.h"
 
 static void

@@ -35,10 +35,10 @@ keys_known(rec *r, const kin_vid *pairs, uint32_t n)
 
 /* Are the values hashed and compared without code of the program, and will be at replay? */
 static bool
-hash_quietly(rec *r, const kin_vid *vids, uint32_t n, uint32_t stride)
+hashes_run_no_code(rec *r, const kin_vid *vids, uint32_t n, uint32_t stride)
 {
     for (uint32_t i = 0; i < n; i += stride) {
-        if (!rec_need_quiet(r, vids[i], false))
+        if (!rec_need_no_code(r, vids[i], false))
             return false;
         if (VIRTUAL(r, vids[i]) == NULL && !rec_is_const(r, vids[i]))
             rec_need_type(r, vids[i]);
@@ -57,9 +57,9 @@ expect_code(rec *r)
 static void
 build_map(rec *r, kin_vid *pairs, uint32_t n, int ndrop)
 {
-    bool known = keys_known(r, pairs, n), quiet = known || hash_quietly(r, pairs, n, 2);
-    kin_vid out = rec_step_out(r, KIN_STEP_BUILD_MAP, known ? KIN_STEP_PURE : quiet ? 0u : KIN_STEP_OPAQUE, pairs, n);
-    if (!quiet)
+    bool known = keys_known(r, pairs, n), no_code = known || hashes_run_no_code(r, pairs, n, 2);
+    kin_vid out = rec_step_out(r, KIN_STEP_BUILD_MAP, known ? KIN_STEP_PURE : no_code ? 0u : KIN_STEP_OPAQUE, pairs, n);
+    if (!no_code)
         expect_code(r);
     rec_virtual *f = rec_make_virtual(r, out, VIRTUAL_DICT, pairs, known ? 0 : n, known);
     for (uint32_t i = 0; f != NULL && known && i < n; i += 2)
@@ -99,9 +99,9 @@ op_build_set(rec *r)
 {
     uint32_t n = (uint32_t)r->top->arg;
     kin_vid *items = r->top->slots + r->top->nlocals + r->top->sp - n;
-    bool quiet = hash_quietly(r, items, n, 1);
-    kin_vid out = rec_step_out(r, KIN_STEP_BUILD_SET, quiet ? 0 : KIN_STEP_OPAQUE, items, n);
-    if (!quiet)
+    bool no_code = hashes_run_no_code(r, items, n, 1);
+    kin_vid out = rec_step_out(r, KIN_STEP_BUILD_SET, no_code ? 0 : KIN_STEP_OPAQUE, items, n);
+    if (!no_code)
         expect_code(r);
     rec_make_virtual(r, out, VIRTUAL_SET, items, n, false);
     r->info.at[out].type = &PySet_Type;
@@ -190,12 +190,12 @@ static void
 op_set_grow(rec *r, kin_step_kind kind)
 {
     kin_vid args[2] = {rec_peek(r, r->top->arg), rec_peek(r, 0)};
-    bool quiet = (kind == KIN_STEP_SET_ADD || rec_is_plain_value(O(r, args[1]))) && hash_quietly(r, args + 1, 1, 1);
-    rec_step(r, kind, quiet ? KIN_STEP_MUTATES : KIN_STEP_OPAQUE | KIN_STEP_EFFECT, args, 2);
+    bool no_code = (kind == KIN_STEP_SET_ADD || rec_is_plain_value(O(r, args[1]))) && hashes_run_no_code(r, args + 1, 1, 1);
+    rec_step(r, kind, no_code ? KIN_STEP_MUTATES : KIN_STEP_OPAQUE | KIN_STEP_EFFECT, args, 2);
     rec_end_if_read(r, args[0]);
     if (VIRTUAL(r, args[0]))
         VIRTUAL(r, args[0])->known = false;
-    if (!quiet)
+    if (!no_code)
         expect_code(r);
     rec_drop(r, 1);
 }
@@ -206,14 +206,14 @@ op_map_add(rec *r)
     kin_vid args[3] = {rec_peek(r, r->top->arg + 1), rec_peek(r, 1), rec_peek(r, 0)};
     rec_virtual *f = VIRTUAL(r, args[0]);
     bool known = f && f->known && rec_is_known_key(r, args[1]) && rec_need_const(r, args[1]);
-    bool quiet = known || hash_quietly(r, args + 1, 1, 1);
-    rec_step(r, KIN_STEP_SET_SUBSCR, quiet ? KIN_STEP_MUTATES : KIN_STEP_OPAQUE | KIN_STEP_EFFECT, args, 3);
+    bool no_code = known || hashes_run_no_code(r, args + 1, 1, 1);
+    rec_step(r, KIN_STEP_SET_SUBSCR, no_code ? KIN_STEP_MUTATES : KIN_STEP_OPAQUE | KIN_STEP_EFFECT, args, 3);
     rec_end_if_read(r, args[0]);
     if (known)
         rec_pairs_put(r, f, rec_as_const(r, args[1]), args[2]);
     else if (f)
         f->known = false;
-    if (!quiet)
+    if (!no_code)
         expect_code(r);
     rec_drop(r, 2);
 }
@@ -243,9 +243,9 @@ op_dict_grow(rec *r, kin_step_kind kind)
         args[2] = rec_peek(r, r->top->arg + 2);
     rec_virtual *f = VIRTUAL(r, dict);
     bool known = f && f->known && rec_pairs_of(r, from, &pairs, &n);
-    bool quiet = known || (rec_is_copied_quietly(r, v) && hash_quietly(r, &v, 1, 1));
-    if (!quiet) {
-        int row = !rec_is_copied_quietly(r, from) && rec_values_hold_tensor(r, v) ? KIN_ROW_BUILTIN_CALL : -1;
+    bool no_code = known || (rec_copy_runs_no_code(r, v) && hashes_run_no_code(r, &v, 1, 1));
+    if (!no_code) {
+        int row = !rec_copy_runs_no_code(r, from) && rec_values_hold_tensor(r, v) ? KIN_ROW_BUILTIN_CALL : -1;
         if (!rec_consume_display(r, dict, v, row))
             rec_grow_opaquely(r, kind, v, row);
         return;
@@ -289,19 +289,19 @@ op_format(rec *r)
         rec_await_const(r);
         return;
     }
-    bool quiet = rec_is_plain_value(O(r, args[0])) && kin_is_exact_immutable(O(r, args[0])) &&
-                 rec_need_quiet(r, args[0], true);
-    if (quiet)
+    bool no_code = rec_is_plain_value(O(r, args[0])) && kin_is_exact_immutable(O(r, args[0])) &&
+                 rec_need_no_code(r, args[0], true);
+    if (no_code)
         rec_need_type(r, args[0]);
-    bool words = !quiet && n == 1 && rec_words_are_quiet(r, args[0], (r->top->arg & 3) > 1); /* {e}, {e!s}, {e!r} */
-    quiet = quiet || words;
+    bool words = !no_code && n == 1 && rec_words_run_no_code(r, args[0], (r->top->arg & 3) > 1); /* {e}, {e!s}, {e!r} */
+    no_code = no_code || words;
     r->reads_words = words;
-    kin_vid out = rec_step_out(r, KIN_STEP_FORMAT, quiet ? 0 : KIN_STEP_OPAQUE, args, (uint32_t)n);
+    kin_vid out = rec_step_out(r, KIN_STEP_FORMAT, no_code ? 0 : KIN_STEP_OPAQUE, args, (uint32_t)n);
     r->reads_words = false;
     uint32_t s = r->t->vals.at[out].step;
     r->t->steps.at[s].imm = (uint8_t)(r->top->arg | r->top->extra << 2);
     r->info.at[out].type = &PyUnicode_Type;
-    if (!quiet) {
+    if (!no_code) {
         r->skip_expected = true;
         if (rec_any_tensor(r, args, 1))
             r->skip_expected = true;

@@ -11,7 +11,7 @@ const rec_call_row rec_call_rows[] = {
     {REC_OF_ALL, rec_call_report},
     {REC_OF_FUNCTIONS, rec_call_profiler_range},
     {REC_OF_FUNCTIONS, rec_call_optimizer},
-    {REC_OF_FUNCTIONS, rec_call_quiet_operator},
+    {REC_OF_FUNCTIONS, rec_call_pure_operator},
     {REC_OF_ALL, rec_call_override},
     {REC_OF_ALL, rec_call_torch},
     {REC_OF_FUNCTIONS, rec_generator_call},

@@ -109,7 +109,7 @@ handles_in_region(const rec *r)
 
 /* What is raised runs no Python code: an instance, or a class that makes its instances in C. */
 static bool
-raises_quietly(rec *r, kin_vid vid)
+raise_runs_no_code(rec *r, kin_vid vid)
 {
     PyObject *obj = O(r, vid);
     if (obj == NULL || PyExceptionInstance_Check(obj))
@@ -130,7 +130,7 @@ describe_raise(rec *r, raising_step *s)
     }
     set_step(s, 0, handles ? 3 : (uint32_t)n, n ? rec_peek(r, n - 1) : 0, n == 2 ? rec_peek(r, 0) : 0, handles ? r->top->exc : 0);
     for (int i = 0; i < n; i++)
-        if (s->args[i] != 0 && O(r, s->args[i]) != Py_None && !raises_quietly(r, s->args[i]))
+        if (s->args[i] != 0 && O(r, s->args[i]) != Py_None && !raise_runs_no_code(r, s->args[i]))
             s->flags = KIN_STEP_OPAQUE | KIN_STEP_EFFECT;
 }
 

@@ -51,7 +51,7 @@ attr_of_dispatching(rec *r, kin_vid base, PyObject *descr, const char *name, att
     if (Py_TYPE(descr) != &PyGetSetDescr_Type || !rec_is_of_tensors(descr))
         return false;
     out->kind = ATTR_STEP;
-    out->flags = (rec_fix_operands(r, &base, 1) == REC_QUIET ? 0u : KIN_STEP_OPAQUE) | (is_view(name) ? KIN_STEP_TORCH : 0u);
+    out->flags = (rec_fix_operands(r, &base, 1) == REC_RUNS_NO_CODE ? 0u : KIN_STEP_OPAQUE) | (is_view(name) ? KIN_STEP_TORCH : 0u);
     return true;
 }
 

@@ -70,11 +70,11 @@ static int
 row_of_dispatch(const rec *r, PyObject *tensor)
 {
     PyObject *hook = r->opt->custom && !kin_foreign_modes() ? hook_of(Py_TYPE(tensor), REC_STR("__torch_dispatch__")) : NULL;
-    PyObject *quiet = hook != NULL ? kin_import_call("kintsugi._operators", "only_computes", hook) : NULL;
-    bool computes = quiet == Py_True;
+    PyObject *no_code = hook != NULL ? kin_import_call("kintsugi._operators", "only_computes", hook) : NULL;
+    bool computes = no_code == Py_True;
     PyErr_Clear();
-    Py_XDECREF(quiet);
-    return computes ? REC_QUIET : REC_RUNS_CODE;
+    Py_XDECREF(no_code);
+    return computes ? REC_RUNS_NO_CODE : REC_RUNS_CODE;
 }
 
 static int
@@ -83,20 +83,20 @@ row_of_tensor(rec *r, kin_vid vid)
     rec_tensor_kind kind = rec_kind_of_tensor(O(r, vid));
     if (kind == REC_TENSOR_PLAIN) {
         rec_need_type(r, vid);
-        return REC_QUIET;
+        return REC_RUNS_NO_CODE;
     }
     rec_need_attrs(r, vid);
     r->skip_expected = true; /* torch's own code for such classes is Python */
     if (kind == REC_TENSOR_DISPATCHES)
         return row_of_dispatch(r, O(r, vid));
-    return kind == REC_TENSOR_OVERRIDES && !r->overrides_off ? KIN_ROW_TENSOR_SUBCLASS : REC_QUIET;
+    return kind == REC_TENSOR_OVERRIDES && !r->overrides_off ? KIN_ROW_TENSOR_SUBCLASS : REC_RUNS_NO_CODE;
 }
 
 /* Of two operands' answers: a row of breaks.def before code that is part of the call. */
 static int
 worse_of(int a, int b)
 {
-    return a >= 0 ? a : b >= 0 || a == REC_QUIET ? b : a;
+    return a >= 0 ? a : b >= 0 || a == REC_RUNS_NO_CODE ? b : a;
 }
 
 /* How many items a container of the program has is a constant of a custom backend's graph, as for stock, until it is seen to change. */
@@ -112,7 +112,7 @@ is_fixed_length(rec *r, kin_vid vid)
 }
 
 /* Fixes an operand of a torch call: tensors by type, numbers and the like by value. When it may run user code: the row
- * that says so, or RUNS_CODE; else QUIET. */
+ * that says so, or RUNS_CODE; else RUNS_NO_CODE. */
 static int
 fix_operand(rec *r, kin_vid *vid, int depth)
 {
@@ -121,29 +121,29 @@ fix_operand(rec *r, kin_vid *vid, int depth)
     if (f != NULL && f->kind == VIRTUAL_OBJECT && overrides_calls(r->info.at[*vid].type))
         return KIN_ROW_UNKNOWN_OPERAND;
     if (f != NULL) {
-        int found = REC_QUIET;
+        int found = REC_RUNS_NO_CODE;
         for (uint32_t i = 0; depth < 4 && f->known && i < f->n; i++) {
             kin_vid item = f->items[i];
-            found = worse_of(found, item && O(r, item) ? fix_operand(r, &item, depth + 1) : REC_QUIET);
+            found = worse_of(found, item && O(r, item) ? fix_operand(r, &item, depth + 1) : REC_RUNS_NO_CODE);
         }
         return found;
     }
     if (obj == NULL)
-        return REC_QUIET;
+        return REC_RUNS_NO_CODE;
     if (kin_is_tensor(obj))
         return row_of_tensor(r, *vid);
     bool made_here = r->t->vals.at[*vid].kind == KIN_VAL_STEP && !rec_is_const(r, *vid) && !is_fixed_length(r, *vid);
     if (made_here && (PyLong_CheckExact(obj) || PyFloat_CheckExact(obj) || PyComplex_CheckExact(obj) || rec_data_of(r, *vid) != REC_NO_DATA)) {
         rec_need_type(r, *vid); /* a number from data or from outside: it flows into the graph as it comes */
-        return REC_QUIET;
+        return REC_RUNS_NO_CODE;
     }
     if (rec_can_const(r, *vid)) {
         kin_vid c = rec_need_const(r, *vid);
         if (c != 0 && depth == 0)
             *vid = c;
-        return REC_QUIET;
+        return REC_RUNS_NO_CODE;
     }
-    return overrides_calls(rec_need_type(r, *vid)) ? KIN_ROW_UNKNOWN_OPERAND : REC_QUIET;
+    return overrides_calls(rec_need_type(r, *vid)) ? KIN_ROW_UNKNOWN_OPERAND : REC_RUNS_NO_CODE;
 }
 
 /* Is it a list that was filled after it was made, with numbers, or one of such lists? */
@@ -198,7 +198,7 @@ take_apart(rec *r, kin_vid *vid)
     for (Py_ssize_t i = 0; size <= MOST && i < size; i++)
         if (!kin_is_plain_tensor(PySequence_Fast_GET_ITEM(obj, i)))
             return;
-    if (size == 0 || size > MOST || rec_is_unstable(r, *vid) || !rec_items_of(r, *vid, &items, &n)) {
+    if (size == 0 || size > MOST || rec_is_dynamic(r, *vid) || !rec_items_of(r, *vid, &items, &n)) {
         free(items);
         return;
     }
@@ -210,7 +210,7 @@ take_apart(rec *r, kin_vid *vid)
 int
 rec_fix_operands(rec *r, kin_vid *args, uint32_t n)
 {
-    int found = REC_QUIET;
+    int found = REC_RUNS_NO_CODE;
     for (uint32_t i = 0; i < n; i++) {
         if (VIRTUAL(r, args[i]) != NULL)
             make_again(r, &args[i], 0);
@@ -218,5 +218,5 @@ rec_fix_operands(rec *r, kin_vid *args, uint32_t n)
             take_apart(r, &args[i]);
         found = worse_of(found, fix_operand(r, &args[i], 0));
     }
-    return worse_of(found, kin_foreign_modes() ? REC_RUNS_CODE : REC_QUIET);
+    return worse_of(found, kin_foreign_modes() ? REC_RUNS_CODE : REC_RUNS_NO_CODE);
 }

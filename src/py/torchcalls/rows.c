@@ -325,6 +325,6 @@ unsigned
 rec_opaque_flags(rec *r, kin_vid callee, const kin_vid *args, uint32_t n)
 {
     PyObject *obj = O(r, callee);
-    bool quiet = obj != NULL && VIRTUAL(r, callee) == NULL && only_computes(r, obj, args, n);
-    return KIN_STEP_OPAQUE | (quiet ? 0u : KIN_STEP_EFFECT);
+    bool no_code = obj != NULL && VIRTUAL(r, callee) == NULL && only_computes(r, obj, args, n);
+    return KIN_STEP_OPAQUE | (no_code ? 0u : KIN_STEP_EFFECT);
 }

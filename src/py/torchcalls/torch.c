@@ -321,7 +321,7 @@ call_node(rec *r, const rec_args *given)
     int row = rec_fix_operands(r, fixed, n);
     r->overrides_off = false;
     uint32_t step = r->t->steps.len;
-    if (row != REC_QUIET)
+    if (row != REC_RUNS_NO_CODE)
         rec_call_step(r, given, flags_of_code(row), row);
     else
         write_node(r, given, fixed, name);
@@ -345,7 +345,7 @@ call_default_override(rec *r, const rec_args *a)
     int row = rec_fix_operands(r, fixed, a->npos);
     r->overrides_off = false;
     rec_args known = rec_args_to(a, rec_const(r, O(r, a->callee)));
-    if (row != REC_QUIET)
+    if (row != REC_RUNS_NO_CODE)
         rec_call_step(r, &known, flags_of_code(row), row);
     else if (rec_meta_mask(kin_callable_name(func)) != 0)
         rec_call_step(r, &known, 0, -1);
@@ -413,7 +413,7 @@ rec_fix_for_torch(rec *r, const kin_vid *args, uint32_t n)
     if (n > 64)
         return false;
     memcpy(fixed, args, n * sizeof *args);
-    return rec_fix_operands(r, fixed, n) == REC_QUIET;
+    return rec_fix_operands(r, fixed, n) == REC_RUNS_NO_CODE;
 }
 
 /* A tensor, or a known list of some. */
@@ -646,7 +646,7 @@ rec_torch_operator(rec *r, kin_step_kind kind, int imm, const kin_vid *args, uin
     kin_vid fixed[3];
     memcpy(fixed, args, n * sizeof *args);
     int row = rec_fix_operands(r, fixed, n);
-    bool plain = row == REC_QUIET;
+    bool plain = row == REC_RUNS_NO_CODE;
     bool stores = kind == KIN_STEP_SET_SUBSCR;
     unsigned flags = plain ? KIN_STEP_TORCH | (stores ? KIN_STEP_EFFECT : 0u) : flags_of_code(row);
     kin_vid out = 0;

@@ -48,7 +48,7 @@ bool rec_is_default_override(PyObject *func);          /* torch.Tensor.__torch_f
 
 /* Fixes the operands of a torch call or operator: a row of breaks.def when it ends the graph; RUNS_CODE: the call is a node of the graph
  * and runs code of the program inside. */
-enum { REC_QUIET = -1, REC_RUNS_CODE = -2 };
+enum { REC_RUNS_NO_CODE = -1, REC_RUNS_CODE = -2 };
 int rec_fix_operands(rec *r, kin_vid *args, uint32_t n);
 
 /* ---- torch.c ---- */

@@ -25,7 +25,7 @@ version_of(PyObject *tensor)
 /* A buffer that eager reads and does not save may be written to before backward (a counter, a running mean); going through the operators again
  * needs what it was. */
 static bool
-is_worth_a_copy(PyObject *tensor)
+is_small_buffer(PyObject *tensor)
 {
     enum { SMALL = 512 }; /* elements: nothing, beside a launch */
     int64_t n = kin_tensor_requires_grad(tensor) || !kin_tensor_is_ordinary(tensor) || kin_tensor_is_inference(tensor) ? SMALL + 1 : 1;
@@ -52,7 +52,7 @@ launch_again_note(const launch_code *code, PyObject *const *in, PyObject *random
     bool ok = tensors != NULL && versions != NULL;
     for (uint32_t i = 0; ok && i < code->ninputs; i++) {
         PyObject *tensor = in[code->input_of[i]];
-        bool copied = !t->written[i] && !launch_again_is_number(t, i) && is_worth_a_copy(tensor);
+        bool copied = !t->written[i] && !launch_again_is_number(t, i) && is_small_buffer(tensor);
         PyObject *kept = copied ? PyObject_CallMethod(tensor, "clone", NULL) : Py_NewRef(tensor), *version = kept == NULL ? NULL : version_of(kept);
         ok = version != NULL;
         PyTuple_SET_ITEM(tensors, i, kept);

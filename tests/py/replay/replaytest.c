@@ -350,7 +350,7 @@ kin_instance_dict(PyObject *obj)
 }
 
 bool
-kin_exact_is_quiet(PyObject *obj, bool all)
+kin_exact_runs_no_code(PyObject *obj, bool all)
 {
     return false;
 }

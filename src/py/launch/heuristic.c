@@ -205,7 +205,7 @@ not_yet(kernel_launcher *self, const char *why)
 }
 
 bool
-launch_is_worth(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in, launch_copy *copy)
+launch_compile_pays(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in, launch_copy *copy)
 {
     if (launch_sizes_wait(self, in, subgraph->nin))
         return not_yet(self, "code for all sizes is still being compiled in the background");
@@ -227,7 +227,7 @@ launch_is_worth(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgrap
 }
 
 bool
-launch_is_worth_again(kernel_launcher *self, const launch_version *version, kin_entry *v, const kin_subgraph *subgraph,
+launch_compile_pays_again(kernel_launcher *self, const launch_version *version, kin_entry *v, const kin_subgraph *subgraph,
                       PyObject *const *in)
 {
     return version->retired && pays(self, v, subgraph, in) && make_room(self);

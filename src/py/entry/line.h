@@ -1,6 +1,6 @@
 /* Where in the program's source a step stands. */
-#ifndef KIN_PY_ENTRY_PLACE_H
-#define KIN_PY_ENTRY_PLACE_H
+#ifndef KIN_PY_ENTRY_LINE_H
+#define KIN_PY_ENTRY_LINE_H
 
 #include "py/entry/entry.h"
 

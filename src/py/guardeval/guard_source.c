@@ -1,8 +1,8 @@
 /* Names for values that are the same in every recording of a function: the path by which a value is read, or the instruction that made it. What changed between
- * calls is remembered under these names, and later recordings do not assume it. If two places share a name, only speed suffers: the recorder then assumes less
+ * calls is remembered under these names, and later recordings do not assume it. If two sources share a name, only speed suffers: the recorder then assumes less
  * about both.
  */
-#include "py/guardeval/guard_place.h"
+#include "py/guardeval/guard_source.h"
 
 static bool
 is_named(kin_access access)
@@ -13,7 +13,7 @@ is_named(kin_access access)
 
 /* The instruction that made it. */
 static PyObject *
-step_place(const kin_entry *v, const kin_val *val)
+step_source(const kin_entry *v, const kin_val *val)
 {
     uint32_t snap = val->step < v->trace.steps.len ? v->trace.steps.at[val->step].snap : 0;
     if (snap == 0)
@@ -22,7 +22,7 @@ step_place(const kin_entry *v, const kin_val *val)
     return PyUnicode_FromFormat("<%p+%u>", (void *)kin_refs_get(&v->refs, s->code), s->offset);
 }
 
-/* An attribute is in one place, whether the instance has a dict already or not. */
+/* An attribute is in one source, whether the instance has a dict already or not. */
 static bool
 is_dict_of_instance(const kin_entry *v, kin_vid vid)
 {
@@ -41,11 +41,11 @@ is_position(const kin_entry *v, const kin_val *val)
     return digits || val->access == KIN_ACCESS_LIST_ITEM || val->access == KIN_ACCESS_TUPLE_ITEM;
 }
 
-static PyObject *value_place(const kin_entry *v, kin_vid vid, bool alike);
+static PyObject *value_source(const kin_entry *v, kin_vid vid, bool alike);
 
 /* alike: positions are left out. */
 static PyObject *
-source_place(const kin_entry *v, const kin_val *val, bool alike)
+path_source(const kin_entry *v, const kin_val *val, bool alike)
 {
     kin_access access = (kin_access)val->access;
     kin_vid from = val->parent;
@@ -53,7 +53,7 @@ source_place(const kin_entry *v, const kin_val *val, bool alike)
         access = KIN_ACCESS_IATTR;
         from = v->trace.vals.at[from].parent;
     }
-    PyObject *parent = from != 0 ? value_place(v, from, alike) : PyUnicode_FromString(""), *out = NULL;
+    PyObject *parent = from != 0 ? value_source(v, from, alike) : PyUnicode_FromString(""), *out = NULL;
     if (parent == NULL)
         return NULL;
     if (alike && is_position(v, val)) {
@@ -70,16 +70,16 @@ source_place(const kin_entry *v, const kin_val *val, bool alike)
 }
 
 static PyObject *
-value_place(const kin_entry *v, kin_vid vid, bool alike)
+value_source(const kin_entry *v, kin_vid vid, bool alike)
 {
     const kin_val *val = &v->trace.vals.at[vid];
     switch ((kin_val_kind)val->kind) {
     case KIN_VAL_CONST:
         return PyUnicode_FromFormat("<%p>", (void *)kin_refs_get(&v->refs, val->key));
     case KIN_VAL_SRC:
-        return source_place(v, val, alike);
+        return path_source(v, val, alike);
     case KIN_VAL_STEP:
-        return step_place(v, val);
+        return step_source(v, val);
     case KIN_VAL_NONE:
         break;
     }
@@ -87,32 +87,32 @@ value_place(const kin_entry *v, kin_vid vid, bool alike)
 }
 
 PyObject *
-kin_value_place(const kin_entry *v, kin_vid vid)
+kin_value_source(const kin_entry *v, kin_vid vid)
 {
-    return value_place(v, vid, false);
+    return value_source(v, vid, false);
 }
 
 PyObject *
-kin_alike_place(const kin_entry *v, kin_vid vid)
+kin_alike_source(const kin_entry *v, kin_vid vid)
 {
     const kin_val *val = &v->trace.vals.at[vid];
-    return value_place(v, vid, val->kind == KIN_VAL_SRC && !is_position(v, val));
+    return value_source(v, vid, val->kind == KIN_VAL_SRC && !is_position(v, val));
 }
 
 PyObject *
-kin_size_place(PyObject *place, int dim)
+kin_size_source(PyObject *source, int dim)
 {
-    return PyUnicode_FromFormat("%U#%d", place, dim);
+    return PyUnicode_FromFormat("%U#%d", source, dim);
 }
 
 PyObject *
-kin_all_sizes_place(void)
+kin_all_sizes_source(void)
 {
     return PyUnicode_FromString("sizes of all arguments");
 }
 
 PyObject *
-kin_class_place(PyTypeObject *cls)
+kin_class_source(PyTypeObject *cls)
 {
     return PyUnicode_FromFormat("class <%p>", (void *)cls);
 }

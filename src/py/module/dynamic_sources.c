@@ -1,27 +1,27 @@
-/* Remembers what changed between calls (unstable.h). */
-#include "py/module/unstable.h"
+/* Remembers what changed between calls (dynamic_sources.h). */
+#include "py/module/dynamic_sources.h"
 
 #include "py/aten/tensor.h"
-#include "py/guardeval/guard_place.h"
+#include "py/guardeval/guard_source.h"
 #include "py/report/guard_text.h"
 
-/* Adds the place, at once or when it comes up for the second time. Steals `place`. */
+/* Adds the source, at once or when it comes up for the second time. Steals `source`. */
 static void
-add_place(PyObject *place, bool at_once, PyObject *set)
+add_source(PyObject *source, bool at_once, PyObject *set)
 {
-    PyObject *once = place != NULL ? PyUnicode_FromFormat("once %U", place) : NULL;
+    PyObject *once = source != NULL ? PyUnicode_FromFormat("once %U", source) : NULL;
     int seen = once == NULL ? -1 : at_once ? 1 : PySet_Contains(set, once);
-    if (seen < 0 || PySet_Add(set, seen ? place : once) < 0)
+    if (seen < 0 || PySet_Add(set, seen ? source : once) < 0)
         PyErr_Clear();
     Py_XDECREF(once);
-    Py_XDECREF(place);
+    Py_XDECREF(source);
 }
 
 static PyObject *
 all_sizes(const kin_entry *v, kin_vid vid)
 {
-    PyObject *place = kin_value_place(v, vid), *name = place != NULL ? kin_size_place(place, KIN_ALL_SIZES) : NULL;
-    Py_XDECREF(place);
+    PyObject *source = kin_value_source(v, vid), *name = source != NULL ? kin_size_source(source, KIN_ALL_SIZES) : NULL;
+    Py_XDECREF(source);
     return name;
 }
 
@@ -31,21 +31,21 @@ note_fact(const kin_entry *v, const kin_fact *fact, bool entry, PyObject *set)
     PyObject *ref = kin_refs_get(&v->refs, fact->ref), *cls;
     switch ((kin_fact_kind)fact->kind) {
     case KIN_FACT_EQ: case KIN_FACT_LEN:
-        add_place(kin_value_place(v, fact->vid), entry, set);
+        add_source(kin_value_source(v, fact->vid), entry, set);
         break;
     case KIN_FACT_T_META: /* in a later epoch, where the tensor is not known any more */
         if (!entry)
-            add_place(all_sizes(v, fact->vid), true, set);
+            add_source(all_sizes(v, fact->vid), true, set);
         break;
     case KIN_FACT_ID: /* functions made anew on each call */
         if (PyFunction_Check(ref))
-            add_place(kin_value_place(v, fact->vid), true, set);
+            add_source(kin_value_source(v, fact->vid), true, set);
         break;
     case KIN_FACT_TYPE_TAG:
         cls = v->trace.vals.at[fact->vid].kind == KIN_VAL_CONST
                   ? kin_refs_get(&v->refs, v->trace.vals.at[fact->vid].key) : NULL;
         if (cls != NULL && PyType_Check(cls))
-            add_place(kin_class_place((PyTypeObject *)cls), true, set);
+            add_source(kin_class_source((PyTypeObject *)cls), true, set);
         break;
     default:
         break;
@@ -74,16 +74,16 @@ tell_size(const size_notes *n, kin_vid vid, int dim, int64_t was, int64_t is)
 static void
 note_size(const size_notes *n, kin_vid tensor, int dim, int64_t was, int64_t is)
 {
-    PyObject *place = kin_value_place(n->v, tensor);
-    if (place != NULL && n->batch) {
-        add_place(kin_size_place(place, KIN_PERHAPS_FIRST), true, n->set); /* where lengths vary, the first size mostly does, too */
-        add_place(kin_all_sizes_place(), true, n->set);                    /* ... and those of other arguments may */
+    PyObject *source = kin_value_source(n->v, tensor);
+    if (source != NULL && n->batch) {
+        add_source(kin_size_source(source, KIN_PERHAPS_FIRST), true, n->set); /* where lengths vary, the first size mostly does, too */
+        add_source(kin_all_sizes_source(), true, n->set);                    /* ... and those of other arguments may */
     }
-    if (place != NULL) {
-        add_place(kin_size_place(place, dim), true, n->set);
+    if (source != NULL) {
+        add_source(kin_size_source(source, dim), true, n->set);
         tell_size(n, tensor, dim, was, is);
     }
-    Py_XDECREF(place);
+    Py_XDECREF(source);
     PyErr_Clear();
 }
 
@@ -112,7 +112,7 @@ note_with_size(const kin_fact *fact, kin_vid vid, PyObject *obj, void *arg)
     uint64_t differ;
     if (fact->kind == KIN_FACT_EQ && PyLong_CheckExact(ref) && PyLong_CheckExact(obj)) {
         note_fact(n->v, fact, true, n->set);
-        add_place(kin_alike_place(n->v, vid), true, n->set); /* layers of one cache have one length, though only some were looked at so far */
+        add_source(kin_alike_source(n->v, vid), true, n->set); /* layers of one cache have one length, though only some were looked at so far */
     }
     if (fact->kind == KIN_FACT_T_META && kin_meta_only_sizes(obj, ref, &differ))
         for (int d = 0; d < 64; d++)
@@ -121,7 +121,7 @@ note_with_size(const kin_fact *fact, kin_vid vid, PyObject *obj, void *arg)
 }
 
 void
-kin_unstable_note_miss(kin_entry *v, const kin_guard_miss *miss, PyObject **slots, bool batch, PyObject *set, PyObject *sizes)
+kin_dynamic_note_miss(kin_entry *v, const kin_guard_miss *miss, PyObject **slots, bool batch, PyObject *set, PyObject *sizes)
 {
     if (set == NULL || miss->fact >= v->trace.facts.len)
         return;
@@ -135,7 +135,7 @@ kin_unstable_note_miss(kin_entry *v, const kin_guard_miss *miss, PyObject **slot
 }
 
 void
-kin_unstable_note_exit(const kin_entry *v, uint32_t step, bool all, PyObject *set)
+kin_dynamic_note_exit(const kin_entry *v, uint32_t step, bool all, PyObject *set)
 {
     const kin_step *s = &v->trace.steps.at[step];
     if (set == NULL)
@@ -146,10 +146,10 @@ kin_unstable_note_exit(const kin_entry *v, uint32_t step, bool all, PyObject *se
         PyObject *ref = kin_refs_get(&v->refs, s->ref);
         bool content = s->imm == KIN_CHECK_EQ || s->imm == KIN_CHECK_LEN;
         if (content || (s->imm == KIN_CHECK_IS && ref != NULL && PyFunction_Check(ref)))
-            add_place(kin_value_place(v, v->trace.vids.at[s->args]), false, set);
+            add_source(kin_value_source(v, v->trace.vids.at[s->args]), false, set);
         if (s->imm == KIN_CHECK_META && all)
-            add_place(kin_all_sizes_place(), true, set);
+            add_source(kin_all_sizes_source(), true, set);
         if (s->imm == KIN_CHECK_META)
-            add_place(all_sizes(v, v->trace.vids.at[s->args]), true, set);
+            add_source(all_sizes(v, v->trace.vids.at[s->args]), true, set);
     }
 }

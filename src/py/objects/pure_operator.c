@@ -13,7 +13,7 @@
 
 enum { DEPTH = 4, MOST = 32 };
 
-static bool is_quiet(rec *r, kin_vid *func, int depth);
+static bool is_pure(rec *r, kin_vid *func, int depth);
 
 static bool
 module_begins(PyObject *module, const char *name)
@@ -34,16 +34,16 @@ is_known_module(PyObject *obj)
     return known;
 }
 
-/* What the code finds under a name: something that stays, or a function that is quiet, too. A tensor is an operand of the node. *vid becomes the form in
+/* What the code finds under a name: something that stays, or a function that is pure, too. A tensor is an operand of the node. *vid becomes the form in
  * which it is known. */
 static bool
-is_quiet_value(rec *r, kin_vid *vid, bool operand, int depth)
+is_pure_value(rec *r, kin_vid *vid, bool operand, int depth)
 {
     PyObject *obj = O(r, *vid);
     if (obj == NULL || rec_data_of(r, *vid) != REC_NO_DATA)
         return false;
     if (PyFunction_Check(obj) && !(VIRTUAL(r, *vid) == NULL && module_begins(((PyFunctionObject *)obj)->func_module, "torch")))
-        return is_quiet(r, vid, depth + 1);
+        return is_pure(r, vid, depth + 1);
     if (operand && VIRTUAL(r, *vid) == NULL && kin_is_plain_tensor(obj))
         return rec_need_type(r, *vid) != NULL;
     bool stays = kin_is_exact_immutable(obj) || is_known_module(obj) || PyFunction_Check(obj) || rec_is_torch_callable(obj) || rec_is_value(obj);
@@ -61,29 +61,29 @@ globals_of(rec *r, kin_vid func)
 
 /* What the code takes from its globals; what is not there is a builtin that computes. */
 static bool
-quiet_names(rec *r, kin_vid func, PyObject *names, int depth)
+pure_names(rec *r, kin_vid func, PyObject *names, int depth)
 {
     kin_vid globals = globals_of(r, func);
     PyObject *dict = O(r, globals);
-    bool quiet = dict != NULL && PyDict_CheckExact(dict) && PyTuple_CheckExact(names);
-    for (Py_ssize_t i = 0; quiet && i < PyTuple_GET_SIZE(names); i++) {
+    bool pure = dict != NULL && PyDict_CheckExact(dict) && PyTuple_CheckExact(names);
+    for (Py_ssize_t i = 0; pure && i < PyTuple_GET_SIZE(names); i++) {
         PyObject *name = PyTuple_GET_ITEM(names, i), *value = PyDict_GetItemWithError(dict, name);
         kin_vid found = value == NULL ? 0 : rec_dict_item(r, globals, name, value);
         if (value == NULL)
             rec_fact(r, KIN_FACT_LACKS_KEY, globals, name, 0);
         else
-            quiet = is_quiet_value(r, &found, false, depth);
+            pure = is_pure_value(r, &found, false, depth);
     }
-    return quiet;
+    return pure;
 }
 
 /* contents: what the cells hold. *others: the recording did not make all of them. */
 static bool
-quiet_closure(rec *r, kin_vid func, kin_vid *contents, bool *others, int depth)
+pure_closure(rec *r, kin_vid func, kin_vid *contents, bool *others, int depth)
 {
     PyObject *cells = PyFunction_GET_CLOSURE(O(r, func));
-    bool quiet = cells == NULL || PyTuple_GET_SIZE(cells) <= MOST;
-    for (Py_ssize_t i = 0; quiet && cells != NULL && i < PyTuple_GET_SIZE(cells); i++) {
+    bool pure = cells == NULL || PyTuple_GET_SIZE(cells) <= MOST;
+    for (Py_ssize_t i = 0; pure && cells != NULL && i < PyTuple_GET_SIZE(cells); i++) {
         PyObject *cell = PyTuple_GET_ITEM(cells, i), *content = PyCell_GET(cell);
         kin_vid vid = content == NULL ? 0 : rec_closure_cell(r, func, (int)i, cell);
         const rec_virtual *virtual = vid == 0 ? NULL : VIRTUAL(r, vid);
@@ -93,9 +93,9 @@ quiet_closure(rec *r, kin_vid func, kin_vid *contents, bool *others, int depth)
             rec_root(r, vid);
         *others = *others || virtual == NULL;
         contents[i] = virtual != NULL ? virtual->items[0] : rec_src(r, vid, KIN_ACCESS_CELL, 0, content);
-        quiet = is_quiet_value(r, &contents[i], true, depth);
+        pure = is_pure_value(r, &contents[i], true, depth);
     }
-    return quiet;
+    return pure;
 }
 
 static kin_vid
@@ -139,35 +139,35 @@ fix_globals(rec *r, kin_vid func)
 
 /* Defaults are values that stay. */
 static bool
-quiet_defaults(const PyFunctionObject *fn)
+pure_defaults(const PyFunctionObject *fn)
 {
-    bool quiet = fn->func_kwdefaults == NULL || fn->func_kwdefaults == Py_None;
-    for (Py_ssize_t i = 0; quiet && fn->func_defaults != NULL && i < PyTuple_GET_SIZE(fn->func_defaults); i++)
-        quiet = kin_is_exact_immutable(PyTuple_GET_ITEM(fn->func_defaults, i));
-    return quiet;
+    bool pure = fn->func_kwdefaults == NULL || fn->func_kwdefaults == Py_None;
+    for (Py_ssize_t i = 0; pure && fn->func_defaults != NULL && i < PyTuple_GET_SIZE(fn->func_defaults); i++)
+        pure = kin_is_exact_immutable(PyTuple_GET_ITEM(fn->func_defaults, i));
+    return pure;
 }
 
 static bool
-is_quiet(rec *r, kin_vid *func, int depth)
+is_pure(rec *r, kin_vid *func, int depth)
 {
     PyObject *obj = O(r, *func);
     const rec_virtual *virtual = VIRTUAL(r, *func);
     kin_vid contents[MOST];
     bool others = false;
-    if (depth > DEPTH || !PyFunction_Check(obj) || (virtual != NULL && virtual->kind != VIRTUAL_FUNCTION) || !quiet_defaults((PyFunctionObject *)obj))
+    if (depth > DEPTH || !PyFunction_Check(obj) || (virtual != NULL && virtual->kind != VIRTUAL_FUNCTION) || !pure_defaults((PyFunctionObject *)obj))
         return false;
     PyObject *names = kin_import_call("kintsugi._operators", "names_of", PyFunction_GET_CODE(obj));
     if (names == NULL)
         PyErr_Clear();
     if (names != NULL && names != Py_None)
         rec_fix_function(r, func);
-    bool quiet = names != NULL && names != Py_None && quiet_names(r, *func, names, depth) && quiet_closure(r, *func, contents, &others, depth);
-    if (quiet && others && !rec_is_const(r, *func) && PyFunction_GET_DEFAULTS(obj) == NULL)
+    bool pure = names != NULL && names != Py_None && pure_names(r, *func, names, depth) && pure_closure(r, *func, contents, &others, depth);
+    if (pure && others && !rec_is_const(r, *func) && PyFunction_GET_DEFAULTS(obj) == NULL)
         *func = copy_closure(r, *func, contents);
-    else if (quiet && virtual != NULL)
+    else if (pure && virtual != NULL)
         fix_globals(r, *func);
     Py_XDECREF(names);
-    return quiet;
+    return pure;
 }
 
 /* The operands, with functions in the form in which they are known. */
@@ -187,14 +187,14 @@ fix_operands(rec *r, const rec_args *a, kin_vid *fixed)
             continue;
         }
         function = true;
-        if (!is_quiet(r, &fixed[i], 0))
+        if (!is_pure(r, &fixed[i], 0))
             return false;
     }
     return function && rec_fix_for_torch(r, a->args, a->npos + a->nkw);
 }
 
 bool
-rec_call_quiet_operator(rec *r, const rec_args *a)
+rec_call_pure_operator(rec *r, const rec_args *a)
 {
     kin_vid all[MOST + 1];
     PyObject *obj = O(r, a->callee);
@@ -203,8 +203,8 @@ rec_call_quiet_operator(rec *r, const rec_args *a)
     PyObject *runner = kin_import_call("kintsugi._operators", "runner_of", obj);
     if (runner == NULL)
         PyErr_Clear();
-    bool quiet = runner != NULL && runner != Py_None && rec_can_const(r, a->callee) && fix_operands(r, a, all + 1) && !r->stopped;
-    if (quiet) {
+    bool pure = runner != NULL && runner != Py_None && rec_can_const(r, a->callee) && fix_operands(r, a, all + 1) && !r->stopped;
+    if (pure) {
         rec_need_const(r, a->callee);
         all[0] = rec_const(r, runner);
         kin_vid out = rec_step_out(r, KIN_STEP_CALL, KIN_STEP_TORCH, all, a->npos + a->nkw + 1);
@@ -217,5 +217,5 @@ rec_call_quiet_operator(rec *r, const rec_args *a)
         rec_await_result(r, out, step);
     }
     Py_XDECREF(runner);
-    return quiet;
+    return pure;
 }

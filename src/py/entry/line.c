@@ -1,5 +1,5 @@
 /* Where a step stands (place.h). */
-#include "py/entry/place.h"
+#include "py/entry/line.h"
 
 kin_line
 kin_snap_line(const kin_entry *v, uint32_t snap)
