@@ -80,7 +80,7 @@ rec_model_store(rec *r, const rec_args *a, kin_vid value, rec_place *place)
 {
     rec_virtual *f = VIRTUAL(r, a->args[0]);
     bool inside = f != NULL && !f->escaped, followed = f == NULL && place != NULL && rec_begin_write(r, place);
-    if (followed && place->kind == KIN_PLACE_END_OF_LIST && rec_put_off_append(r, a)) {
+    if (followed && place->kind == KIN_PLACE_END_OF_LIST && rec_defer_append(r, a)) {
         rec_end_write(r, place, value);
         (void)rec_model_value(r, a, rec_const(r, Py_None));
         return;

@@ -225,55 +225,73 @@ rec_asked_dict(rec *r, kin_vid dict, PyObject *method)
     return rec_mapping(r, dict);
 }
 
+/* Items of something that the recording has made. */
+static bool
+virtual_items(rec *r, kin_vid vid, kin_vid **items, uint32_t *n)
+{
+    const rec_virtual *f = VIRTUAL(r, vid), *pairs;
+    if (!f->known)
+        return false;
+    switch (f->kind) {
+    case VIRTUAL_TUPLE: case VIRTUAL_LIST:
+        return copy_items(f->items, f->n, 1, 0, items, n);
+    case VIRTUAL_NAMED:
+        return rec_named_items(r, vid) != NULL && copy_items(f->items, f->n, 1, 0, items, n);
+    case VIRTUAL_ATTRS:
+        return dict_items(r, vid, 'k', items, n);
+    case VIRTUAL_ITER: /* the caller exhausts it, so nothing may observe afterwards how far it got */
+        return f->endless == ENDS && (f->given || (O(r, vid) != NULL && kin_reference_count(O(r, vid)) == 1)) &&
+               copy_items(f->items, f->n, 1, f->pos, items, n);
+    case VIRTUAL_DICT:
+        return copy_items(f->items, f->n, 2, 0, items, n);
+    case VIRTUAL_OBJECT:
+        pairs = f->of != 0 ? rec_asked_dict(r, vid, REC_STR("__iter__")) : NULL;
+        return pairs != NULL && copy_items(pairs->items, pairs->n, 2, 0, items, n);
+    case VIRTUAL_VIEW:
+        return dict_items(r, f->items[0], (char)f->pos, items, n);
+    default:
+        return false;
+    }
+}
+
+static bool
+is_list_from_data(rec *r, kin_vid vid)
+{
+    return is_step(r, vid) && rec_data_of(r, vid) == REC_DATA_IN_GRAPH && rec_is_list_of_numbers(O(r, vid));
+}
+
+/* A sequence: an item of a step's result is a step, one of an older object is read by its path. */
+static bool
+sequence_items(rec *r, kin_vid vid, kin_vid **items, uint32_t *n)
+{
+    PyObject *obj = O(r, vid);
+    bool exact = PyList_CheckExact(obj) || PyTuple_CheckExact(obj);
+    if (rec_is_step_tuple(r, vid) || is_list_from_data(r, vid))
+        return step_sequence_items(r, vid, items, n);
+    if (rec_is_const(r, vid) && PyTuple_Check(obj))
+        return const_items(r, obj, items, n);
+    if (!exact && !(PyTuple_Check(obj) && rec_reads_as_tuple(Py_TYPE(obj))))
+        return false;
+    return !exact && is_step(r, vid) ? step_sequence_items(r, vid, items, n) : path_items(r, vid, items, n);
+}
+
 bool
 rec_items_of(rec *r, kin_vid vid, kin_vid **items, uint32_t *n)
 {
     PyObject *obj = O(r, vid);
-    rec_virtual *f = VIRTUAL(r, vid);
     *items = NULL;
     *n = 0;
-    if (f != NULL) {
-        if (!f->known)
-            return false;
-        switch (f->kind) {
-        case VIRTUAL_TUPLE: case VIRTUAL_LIST:
-            return copy_items(f->items, f->n, 1, 0, items, n);
-        case VIRTUAL_NAMED:
-            return rec_named_items(r, vid) != NULL && copy_items(f->items, f->n, 1, 0, items, n);
-        case VIRTUAL_ATTRS:
-            return dict_items(r, vid, 'k', items, n);
-        case VIRTUAL_ITER: /* the caller exhausts it, so nothing may observe afterwards how far it got */
-            return f->endless == ENDS && (f->given || (obj != NULL && kin_reference_count(obj) == 1)) &&
-                   copy_items(f->items, f->n, 1, f->pos, items, n);
-        case VIRTUAL_DICT:
-            return copy_items(f->items, f->n, 2, 0, items, n);
-        case VIRTUAL_OBJECT: {
-            const rec_virtual *pairs = f->of != 0 ? rec_asked_dict(r, vid, REC_STR("__iter__")) : NULL;
-            return pairs != NULL && copy_items(pairs->items, pairs->n, 2, 0, items, n);
-        }
-        case VIRTUAL_VIEW:
-            return dict_items(r, f->items[0], (char)f->pos, items, n);
-        default:
-            return false;
-        }
-    }
+    if (VIRTUAL(r, vid) != NULL)
+        return virtual_items(r, vid, items, n);
     if (obj == NULL)
         return false;
-    if (rec_is_step_tuple(r, vid) || (is_step(r, vid) && rec_data_of(r, vid) == REC_DATA_IN_GRAPH && rec_is_list_of_numbers(obj)))
-        return step_sequence_items(r, vid, items, n);
-    if (rec_is_const(r, vid) && PyTuple_Check(obj))
-        return const_items(r, obj, items, n);
-    if (PyList_CheckExact(obj) || PyTuple_CheckExact(obj))
-        return path_items(r, vid, items, n);
     if (PyDict_CheckExact(obj))
         return dict_items(r, vid, 'k', items, n);
     if (PyODict_Check(obj) && Py_TYPE(obj)->tp_iter == PyODict_Type.tp_iter && !is_step(r, vid)) {
         rec_need_version(r, vid);
         return dict_items(r, vid, 'k', items, n);
     }
-    if (PyTuple_Check(obj) && rec_reads_as_tuple(Py_TYPE(obj)) && !rec_is_const(r, vid))
-        return is_step(r, vid) ? step_sequence_items(r, vid, items, n) : path_items(r, vid, items, n);
-    return false;
+    return sequence_items(r, vid, items, n);
 }
 
 /* Numbers of a range that is a constant. */

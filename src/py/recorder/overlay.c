@@ -236,34 +236,69 @@ is_in_dict(rec *r, const rec_write *w, kin_vid dict)
 
 typedef enum { READ_OTHER, READ_WRITTEN, READ_UNSURE } read_kind;
 
+/* Under which names a read meets a write, and in which object. */
+typedef enum { ANY_NAME, SAME_KEY, SAME_INDEX, THIS_OR_LATER_INDEX, KEYS_CHANGED } met_name;
+typedef enum { IN_BASE, IN_DICT_OF_BASE, IN_ANYTHING } met_object;
+
+/* The reads that a write into a kind of place may concern, and what such a read finds. All others find what was there before. */
+static const struct {
+    kin_place written;
+    kin_access read;
+    met_name name;
+    met_object object;
+    read_kind found;
+} meetings[] = {
+    {KIN_PLACE_ITEM, KIN_ACCESS_DICT_ITEM, SAME_KEY, IN_BASE, READ_WRITTEN},
+    {KIN_PLACE_ITEM, KIN_ACCESS_DICT_KEY, KEYS_CHANGED, IN_BASE, READ_UNSURE},
+    {KIN_PLACE_ITEM, KIN_ACCESS_IATTR, SAME_KEY, IN_ANYTHING, READ_UNSURE}, /* the dict may be that of an object */
+    {KIN_PLACE_ATTR, KIN_ACCESS_IATTR, SAME_KEY, IN_BASE, READ_WRITTEN},
+    {KIN_PLACE_ATTR, KIN_ACCESS_DICT_ITEM, SAME_KEY, IN_DICT_OF_BASE, READ_WRITTEN},
+    {KIN_PLACE_ATTR, KIN_ACCESS_DICT_KEY, KEYS_CHANGED, IN_DICT_OF_BASE, READ_UNSURE},
+    {KIN_PLACE_INDEX_OF_LIST, KIN_ACCESS_LIST_ITEM, SAME_INDEX, IN_BASE, READ_WRITTEN},
+    {KIN_PLACE_END_OF_LIST, KIN_ACCESS_LIST_ITEM, THIS_OR_LATER_INDEX, IN_BASE, READ_UNSURE},
+    {KIN_PLACE_SLOT, KIN_ACCESS_MEMBER, SAME_INDEX, IN_BASE, READ_WRITTEN},
+    {KIN_PLACE_CELL, KIN_ACCESS_CELL, ANY_NAME, IN_BASE, READ_WRITTEN},
+};
+
+/* Has the write added a key, or removed one? */
+static bool
+changes_keys(const rec_write *w)
+{
+    return !(w->place.filled && w->value != 0);
+}
+
+static bool
+meets_name(const rec_write *w, met_name name, PyObject *key, uint32_t num)
+{
+    switch (name) {
+    case ANY_NAME:
+        return true;
+    case SAME_KEY:
+        return same_key(w->place.key, key);
+    case SAME_INDEX:
+        return num == w->place.index;
+    case THIS_OR_LATER_INDEX:
+        return num >= w->place.index;
+    case KEYS_CHANGED:
+        return changes_keys(w);
+    }
+    return true;
+}
+
+static bool
+meets_object(rec *r, const rec_write *w, met_object object, kin_vid base)
+{
+    return object == IN_ANYTHING || (object == IN_DICT_OF_BASE ? is_in_dict(r, w, base) : is_written(r, w, base));
+}
+
 /* Reading under `key` (or number `num`) of `base`, and one write. */
 static read_kind
 compare(rec *r, const rec_write *w, kin_access access, kin_vid base, PyObject *key, uint32_t num)
 {
-    const rec_place *p = &w->place;
-    switch (p->kind) {
-    case KIN_PLACE_ITEM:
-        if (access == KIN_ACCESS_IATTR)
-            return same_key(p->key, key) ? READ_UNSURE : READ_OTHER;
-        if (access == KIN_ACCESS_DICT_KEY)
-            return p->filled && w->value != 0 ? READ_OTHER : is_written(r, w, base) ? READ_UNSURE : READ_OTHER;
-        return access == KIN_ACCESS_DICT_ITEM && same_key(p->key, key) && is_written(r, w, base) ? READ_WRITTEN : READ_OTHER;
-    case KIN_PLACE_ATTR:
-        if (access == KIN_ACCESS_DICT_KEY)
-            return !(p->filled && w->value != 0) && is_in_dict(r, w, base) ? READ_UNSURE : READ_OTHER;
-        if (access == KIN_ACCESS_DICT_ITEM)
-            return same_key(p->key, key) && is_in_dict(r, w, base) ? READ_WRITTEN : READ_OTHER;
-        return access == KIN_ACCESS_IATTR && same_key(p->key, key) && is_written(r, w, base) ? READ_WRITTEN : READ_OTHER;
-    case KIN_PLACE_INDEX_OF_LIST:
-        return access == KIN_ACCESS_LIST_ITEM && num == p->index && is_written(r, w, base) ? READ_WRITTEN : READ_OTHER;
-    case KIN_PLACE_END_OF_LIST:
-        return access == KIN_ACCESS_LIST_ITEM && num >= p->index && is_written(r, w, base) ? READ_UNSURE : READ_OTHER;
-    case KIN_PLACE_SLOT:
-        return access == KIN_ACCESS_MEMBER && num == p->index && is_written(r, w, base) ? READ_WRITTEN : READ_OTHER;
-    case KIN_PLACE_CELL:
-        return access == KIN_ACCESS_CELL && is_written(r, w, base) ? READ_WRITTEN : READ_OTHER;
-    }
-    return READ_UNSURE;
+    for (size_t i = 0; i < sizeof meetings / sizeof *meetings; i++)
+        if (meetings[i].written == w->place.kind && meetings[i].read == access)
+            return meets_name(w, meetings[i].name, key, num) && meets_object(r, w, meetings[i].object, base) ? meetings[i].found : READ_OTHER;
+    return READ_OTHER;
 }
 
 static bool
@@ -312,18 +347,29 @@ rec_written_key(rec *r, kin_vid dict, PyObject *key)
     return w == NULL ? -1 : w->value != 0;
 }
 
-/* Has the length, the order or the truth of the dict or list changed? */
+/* Has the write changed the length, the order or the truth of the dict or list? */
+static bool
+changes_shape(rec *r, const rec_write *w, kin_vid container)
+{
+    switch (w->place.kind) {
+    case KIN_PLACE_END_OF_LIST:
+        return PyList_Check(O(r, container)) && is_written(r, w, container);
+    case KIN_PLACE_ITEM:
+        return PyDict_Check(O(r, container)) && changes_keys(w) && is_written(r, w, container);
+    case KIN_PLACE_ATTR:
+        return PyDict_Check(O(r, container)) && changes_keys(w) && is_in_dict(r, w, container);
+    case KIN_PLACE_INDEX_OF_LIST: case KIN_PLACE_SLOT: case KIN_PLACE_CELL:
+        break;
+    }
+    return false;
+}
+
 static void
 check_shape(rec *r, kin_vid container)
 {
-    for (uint32_t i = 0; i < r->writes.len && !r->epoch_ended; i++) {
-        const rec_write *w = &r->writes.at[i];
-        bool grew = w->place.kind == KIN_PLACE_END_OF_LIST && PyList_Check(O(r, container));
-        bool changed = !(w->place.filled && w->value != 0) && PyDict_Check(O(r, container));
-        if (((grew || (changed && w->place.kind == KIN_PLACE_ITEM)) && is_written(r, w, container)) ||
-            (changed && w->place.kind == KIN_PLACE_ATTR && is_in_dict(r, w, container)))
+    for (uint32_t i = 0; i < r->writes.len && !r->epoch_ended; i++)
+        if (changes_shape(r, &r->writes.at[i], container))
             rec_end_epoch(r);
-    }
 }
 
 void

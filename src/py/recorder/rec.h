@@ -261,7 +261,7 @@ typedef struct rec {
     bool deaths;             /* ... perhaps a finaliser of an object that died: the next epoch says so */
     uint32_t store_effects;  /* effects of the next store, as verified by the check before it (overlay.c) */
     bool only_asks;          /* the step being written reads its operands, runs no code and changes nothing */
-    bool may_wait;           /* the store being written may be put off to the end of a region */
+    bool may_wait;           /* the store being written may be deferred to the end of a region */
     bool reads_words;        /* ... of an exception, of which it sees the arguments alone */
     bool keep_inside;        /* the operands of the step being written do not escape */
     bool epoch_ended;          /* heap knowledge ended: the next fact or path begins a new epoch */
@@ -510,7 +510,7 @@ int rec_written_key(rec *r, kin_vid dict, PyObject *key); /* -1: not written in 
 void rec_fact_after_writes(rec *r, kin_fact_kind kind, kin_vid vid, PyObject *ref); /* ends the epoch when a store decides */
 void rec_changed(rec *r, kin_vid virtual);              /* ... when facts may speak about the virtual object */
 
-/* ---- region.c ---- */
+/* ---- region.c, region_steps.c ---- */
 void rec_refuse(rec *r);
 void rec_settle(rec *r);                              /* undoes a refused region */
 bool rec_region_step(rec *r, kin_step_kind kind, unsigned *flags, const kin_vid *args, uint32_t n);
@@ -521,8 +521,8 @@ bool rec_region_switches(rec *r, kin_step_kind kind, const kin_vid *args); /* a 
 rec_raise rec_region_mark(const rec *r);              /* the state before it */
 void rec_region_changes(rec *r, kin_vid vid);         /* its instruction will have changed that: nothing in it may look at it */
 bool rec_region_is_changing(rec *r, kin_vid vid);     /* is it that? */
-bool rec_put_off_append(rec *r, const rec_args *a);         /* list.append of an older list, to the end of the region; false: there is none, or it may not wait */
-void rec_name_store(rec *r, uint32_t step, PyObject *name); /* of a store whose step was written, or put off */
+bool rec_defer_append(rec *r, const rec_args *a);         /* list.append of an older list, to the end of the region; false: there is none, or it may not wait */
+void rec_name_store(rec *r, uint32_t step, PyObject *name); /* of a store whose step was written, or deferred */
 void rec_region_truncate(rec *r, uint32_t len);       /* steps from there on are dropped */
 bool rec_raised_in_region(const rec *r, uint32_t raised); /* has it raised the exception with this number? */
 kin_vid rec_region_handles(const rec *r);             /* the exception being handled where the innermost frame that C code entered began; 0: none */

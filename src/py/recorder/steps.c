@@ -102,20 +102,20 @@ note_mortal(rec *r, kin_step *s)
         r->info.at[args[0]].mortal = true;
 }
 
-uint32_t
-rec_step(rec *r, kin_step_kind kind, unsigned flags, const kin_vid *args, uint32_t n)
+/* A torch call while a mode of the program's is active: its code runs. */
+static uint32_t
+step_under_mode(rec *r, kin_step_kind kind, unsigned flags, const kin_vid *args, uint32_t n)
 {
-    if (runs_mode(flags)) {
-        flags |= KIN_STEP_OPAQUE | KIN_STEP_EFFECT;
-        r->skip_expected = true;
-        uint32_t step = rec_step(r, kind, flags, args, n);
-        rec_forget_contents(r);
-        return step;
-    }
-    if (r->made_classes.len > 0 && rec_may_change_made_class(r, kind, flags, args, n))
-        rec_stop(r, "a class that the call has made may be changed");
-    if (r->region != NULL && !rec_region_step(r, kind, &flags, args, n))
-        return 0;
+    r->skip_expected = true;
+    uint32_t step = rec_step(r, kind, flags | KIN_STEP_OPAQUE | KIN_STEP_EFFECT, args, n);
+    rec_forget_contents(r);
+    return step;
+}
+
+/* Writes the step, with the snapshot that a replay leaves at. */
+static bool
+append_step(rec *r, kin_step_kind kind, unsigned flags, const kin_vid *args, uint32_t n)
+{
     kin_step s = {.kind = (uint8_t)kind, .flags = (uint16_t)flags, .nargs = (uint16_t)n, .effects = effects_of(r, kind, args)};
     if (!(flags & KIN_STEP_PURE)) {
         s.snap = r->region != NULL && rec_region_has_acted(r) ? 0 : rec_snapshot(r);
@@ -123,27 +123,49 @@ rec_step(rec *r, kin_step_kind kind, unsigned flags, const kin_vid *args, uint32
         r->store_effects = 0;
     }
     s.args = r->t->vids.len;
-    if (kin_vec_append(&r->t->vids, args, n) != KIN_OK || kin_vec_push(&r->t->steps, s) != KIN_OK) {
-        r->status = KIN_NOMEM;
-        return 0;
-    }
-    if (r->region != NULL && flags & KIN_STEP_EFFECT && !rec_region_switches(r, kind, args))
-        rec_region_acts(r);
-    note_mortal(r, &r->t->steps.at[r->t->steps.len - 1]);
+    if (kin_vec_append(&r->t->vids, args, n) == KIN_OK && kin_vec_push(&r->t->steps, s) == KIN_OK)
+        return true;
+    r->status = KIN_NOMEM;
+    return false;
+}
+
+/* Operands that others can reach from now on: those of a step that is more than a change, and what is put into something that others reach already. */
+static void
+note_escapes(rec *r, kin_step_kind kind, unsigned flags, const kin_vid *args, uint32_t n)
+{
     uint32_t escaped = r->escaped;
-    if (!(flags & (KIN_STEP_PURE | KIN_STEP_MUTATES)) && kind != KIN_STEP_CHECK && !r->keep_inside)
+    if (flags & KIN_STEP_MUTATES) {
+        if (n > 0 && kind != KIN_STEP_NEXT && r->iters.len > 0)
+            rec_touch_iterators(r, args[0]);
+        bool reached = n > 0 && VIRTUAL(r, args[0]) != NULL && VIRTUAL(r, args[0])->escaped;
+        for (uint32_t i = 1; reached && i < n; i++)
+            rec_escape(r, args[i]);
+    } else if (!(flags & KIN_STEP_PURE) && kind != KIN_STEP_CHECK && !r->keep_inside) {
         for (uint32_t i = 0; i < n; i++)
             rec_escape(r, args[i]);
-    if ((flags & KIN_STEP_MUTATES) && n && kind != KIN_STEP_NEXT && r->iters.len)
-        rec_touch_iterators(r, args[0]);
-    if ((flags & KIN_STEP_MUTATES) && n && VIRTUAL(r, args[0]) && VIRTUAL(r, args[0])->escaped)
-        for (uint32_t i = 1; i < n; i++)
-            rec_escape(r, args[i]);
+    }
     if (r->escaped != escaped && !lets_escape(r, kind, args))
         r->escaped = escaped;
     uint32_t seen = seen_of_region(r, kind, flags, args, n);
     if (seen != 0)
         r->escaped = seen;
+}
+
+uint32_t
+rec_step(rec *r, kin_step_kind kind, unsigned flags, const kin_vid *args, uint32_t n)
+{
+    if (runs_mode(flags))
+        return step_under_mode(r, kind, flags, args, n);
+    if (r->made_classes.len > 0 && rec_may_change_made_class(r, kind, flags, args, n))
+        rec_stop(r, "a class that the call has made may be changed");
+    if (r->region != NULL && !rec_region_step(r, kind, &flags, args, n))
+        return 0;
+    if (!append_step(r, kind, flags, args, n))
+        return 0;
+    if (r->region != NULL && flags & KIN_STEP_EFFECT && !rec_region_switches(r, kind, args))
+        rec_region_acts(r);
+    note_mortal(r, &r->t->steps.at[r->t->steps.len - 1]);
+    note_escapes(r, kind, flags, args, n);
     return r->t->steps.len - 1;
 }
 
