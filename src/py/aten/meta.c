@@ -81,7 +81,7 @@ count_dims(const meta_record *m)
 
 /* In place of a size that may be another one in the next call. */
 static void
-open_sizes(int64_t *row, int32_t dim, uint64_t open, int64_t as)
+set_dynamic(int64_t *row, int32_t dim, uint64_t open, int64_t as)
 {
     for (int32_t i = 0; i < dim && i < 64; i++)
         if (open >> i & 1)
@@ -112,7 +112,7 @@ kin_meta_make_open(PyObject *tensor, unsigned mask, uint64_t open, int64_t as)
     size_t row = (size_t)head.dim * sizeof(int64_t);
     if (is_wanted(mask, KIN_META_SIZES) && row) {
         memcpy(at, kin_tensor_sizes(tensor), row);
-        open_sizes((int64_t *)(void *)at, head.dim, open, as);
+        set_dynamic((int64_t *)(void *)at, head.dim, open, as);
         at += row;
     }
     if (head.has_strides && row)

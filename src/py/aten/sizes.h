@@ -19,7 +19,7 @@ PyObject *kin_size_at(PyObject *tensor, unsigned dim);
 /* Do the elements lie row by row? */
 bool kin_lies_by_rows(const int64_t *sizes, const int64_t *strides, int64_t ndim);
 
-/* ", dynamic dims [0, 2]" of a metadata record with open sizes, or "": new str. */
+/* ", dynamic dims [0, 2]" of a metadata record with dynamic dims, or "": new str. */
 PyObject *kin_open_text(PyObject *record);
 
 #endif

@@ -474,7 +474,7 @@ note_seen(const lowering *l, PyObject *input, kin_vid vid)
         PyDict_SetItemString(input, "note", seen);
 }
 
-/* Writes into each tensor among the graph's inputs which of its sizes are open: a list "open". */
+/* Writes into each tensor among the graph's inputs which of its sizes are dynamic: a list "open". */
 static kin_status
 note_open(const lowering *l, PyObject *graph)
 {

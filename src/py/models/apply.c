@@ -320,7 +320,7 @@ apply_len(rec *r, kin_vid arg)
     if (f == NULL && obj != NULL && kin_is_plain_strided(obj) && kin_tensor_dim(obj) > 0 && !kin_foreign_modes()) {
         rec_need_type(r, arg);
         r->skip_expected = true; /* Tensor.__len__ */
-        if (rec_open_sizes(r, arg) & 1)
+        if (rec_dynamic_dims(r, arg) & 1)
             return rec_size(r, arg, 0);
         PyObject *size = rec_meta(r, arg, KIN_META_SIZES) ? PyLong_FromLongLong(kin_tensor_sizes(obj)[0]) : NULL;
         kin_vid fixed = size != NULL ? rec_const(r, size) : 0;

@@ -18,7 +18,7 @@ len_of_tensor(rec *r, const rec_args *a, kin_vid v, bool *known)
         return false;
     rec_need_type(r, v);
     r->skip_expected = true;
-    if (kin_tensor_dim(obj) > 0 && rec_open_sizes(r, v) & 1) {
+    if (kin_tensor_dim(obj) > 0 && rec_dynamic_dims(r, v) & 1) {
         *known = rec_model_value(r, a, rec_size(r, v, 0));
         return true;
     }

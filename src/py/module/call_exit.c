@@ -57,7 +57,7 @@ is_left_for_sizes(const exit_context *x, uint32_t step)
 {
     const kin_entry *v = x->entry->v;
     const kin_step *s = &v->trace.steps.at[step];
-    return s->kind == KIN_STEP_CHECK && s->imm == KIN_CHECK_META && kin_lower_opens_sizes(x->self) && call_cuts_subgraph(v, step);
+    return s->kind == KIN_STEP_CHECK && s->imm == KIN_CHECK_META && kin_lower_has_dynamic_sizes(x->self) && call_cuts_subgraph(v, step);
 }
 
 static bool
@@ -143,7 +143,7 @@ extend(exit_context *x, uint32_t step, kin_exit *exit)
     kin_log_before before = {v->trace.steps.len, v->trace.ngraphs};
     kin_recording_watch watch = kin_recording_watch_start();
     x->extended = true;
-    kin_dynamic_note_exit(v, step, kin_lower_opens_sizes(x->self), x->entry->dynamic_sources);
+    kin_dynamic_note_exit(v, step, kin_lower_has_dynamic_sizes(x->self), x->entry->dynamic_sources);
     call_fill_record_options(x->self, x->entry->dynamic_sources, &options);
     PyObject *value = kin_record_exit(&options, v, step, exit, &result);
     PyObject *type, *error, *traceback;

@@ -77,7 +77,7 @@ explain_miss(const call_state *c, kin_entry_object *entry, PyObject *sizes)
     if (slots != NULL && call_fill_roots(entry, c, slots)) {
         if (!kin_guard_eval(entry->v, 0, slots, &miss)) {
             text = kin_miss_text(entry->v, &miss, slots, true);
-            kin_dynamic_note_miss(entry->v, &miss, slots, kin_lower_opens_sizes(c->self), entry->dynamic_sources, sizes);
+            kin_dynamic_note_miss(entry->v, &miss, slots, kin_lower_has_dynamic_sizes(c->self), entry->dynamic_sources, sizes);
         }
         for (uint32_t vid = 0; vid < count; vid++)
             Py_CLEAR(slots[vid]);
@@ -471,7 +471,7 @@ call_remakes(const call_state *c, const kin_entry_object *entry)
     const kin_entry *v = entry->v;
     const kin_compiled *self = c->self;
     const kin_step *s = v->remake.step < v->trace.steps.len ? &v->trace.steps.at[v->remake.step] : NULL;
-    if (s == NULL || s->kind == KIN_STEP_EXIT || !kin_remake_is_due(&v->remake, s->kind == KIN_STEP_EPOCH || (kin_lower_opens_sizes(self) && s->kind == KIN_STEP_CHECK && s->imm == KIN_CHECK_META)))
+    if (s == NULL || s->kind == KIN_STEP_EXIT || !kin_remake_is_due(&v->remake, s->kind == KIN_STEP_EPOCH || (kin_lower_has_dynamic_sizes(self) && s->kind == KIN_STEP_CHECK && s->imm == KIN_CHECK_META)))
         return false;
     if (kin_lower_is_custom(self) || self->state->options.miss_hook != NULL || kin_replay_force_exit != UINT32_MAX)
         return false;

@@ -38,7 +38,7 @@ kin_lower_is_custom(const kin_compiled *self)
 }
 
 bool
-kin_lower_opens_sizes(const kin_compiled *self)
+kin_lower_has_dynamic_sizes(const kin_compiled *self)
 {
     return kin_lower_wanted(self) && !kin_lower_is_custom(self) && self->state->options.open_sizes;
 }

@@ -8,7 +8,7 @@ bool kin_lower_wanted(const kin_compiled *self);
 /* Is its backend a function of the user's? */
 bool kin_lower_is_custom(const kin_compiled *self);
 /* Does one compilation serve all sizes? */
-bool kin_lower_opens_sizes(const kin_compiled *self);
+bool kin_lower_has_dynamic_sizes(const kin_compiled *self);
 /* Gives the subgraphs of a new or grown entry launchers; what had been compiled before stays. `slots`: values by vid, for example inputs;
  * may be NULL. Whatever cannot be compiled runs step by step and leaves an event; false, with an exception, only when a backend of
  * the user's raised and config.suppress_errors is off. */

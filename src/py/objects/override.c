@@ -188,7 +188,7 @@ call_of_default(rec *r, const rec_args *a)
     PyErr_Clear();
     unsigned mask = name != NULL ? rec_meta_mask(kin_utf8(name)) : 0;
     Py_XDECREF(self);
-    if (mask == 0 || (mask & KIN_META_SIZES && rec_open_sizes(r, args->items[0]) != 0))
+    if (mask == 0 || (mask & KIN_META_SIZES && rec_dynamic_dims(r, args->items[0]) != 0))
         return false;
     rec_need_attrs(r, args->items[0]);
     if (!rec_meta(r, args->items[0], mask))

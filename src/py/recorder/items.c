@@ -408,11 +408,11 @@ rec_tensor_rows(rec *r, kin_vid vid, kin_vid **items, uint32_t *n, kin_vid *tupl
     rec_need_type(r, vid);
     if (!rec_meta(r, vid, KIN_META_SIZES))
         return false;
-    if (rec_open_sizes(r, vid) & 1 && r->info.at[vid].unbacked) { /* a number like others that data decides */
+    if (rec_dynamic_dims(r, vid) & 1 && r->info.at[vid].unbacked) { /* a number like others that data decides */
         kin_vid rows = rec_size(r, vid, 0);
         rec_check(r, KIN_CHECK_EQ, rows, O(r, rows), 0);
-    } else if (rec_open_sizes(r, vid) & 1) { /* as many as there are now; other numbers are other side traces */
-        PyObject *record = rec_size_record(r, vid, KIN_META_SIZES, rec_open_sizes(r, vid) & ~UINT64_C(1));
+    } else if (rec_dynamic_dims(r, vid) & 1) { /* as many as there are now; other numbers are other side traces */
+        PyObject *record = rec_size_record(r, vid, KIN_META_SIZES, rec_dynamic_dims(r, vid) & ~UINT64_C(1));
         if (record == NULL)
             return false;
         rec_check(r, KIN_CHECK_META, vid, record, 0);

@@ -203,7 +203,7 @@ rec_has_open_rows(rec *r, kin_vid vid)
         return true;
     if (rec_is_graph_tuple(r, vid))
         return r->info.at[vid].sized && rec_length_has_differed(r, PyTuple_GET_SIZE(obj));
-    return kin_is_plain_strided(obj) && kin_tensor_dim(obj) > 0 && rec_open_sizes(r, vid) & 1 && !r->info.at[vid].unbacked &&
+    return kin_is_plain_strided(obj) && kin_tensor_dim(obj) > 0 && rec_dynamic_dims(r, vid) & 1 && !r->info.at[vid].unbacked &&
            rec_length_has_differed(r, kin_tensor_sizes(obj)[0]);
 }
 

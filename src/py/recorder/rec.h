@@ -85,8 +85,8 @@ typedef struct {
     bool unbacked;        /* a tensor, or several, whose sizes may depend on data: those that are not in kept_sizes only */
     uint64_t kept_sizes, data_sizes; /* sizes of its operands, as bits by size modulo 64: fixed ones, and those that depend on data */
     bool sized;           /* a tensor whose sizes differ from call to call, or a number computed from such sizes */
-    uint32_t open_epoch;  /* tensors: meta epoch + 1 for which open_sizes holds */
-    uint64_t open_sizes;
+    uint32_t open_epoch;  /* tensors: meta epoch + 1 for which dynamic_dims holds */
+    uint64_t dynamic_dims;
     uint64_t fixed_sizes; /* ... that are not left open after all: the number of rounds of a loop is one of them */
 } rec_info;
 
@@ -539,7 +539,7 @@ void rec_region_commit(rec *r);
 void rec_region_undo(rec *r);
 
 /* ---- sizes.c ---- */
-uint64_t rec_open_sizes(rec *r, kin_vid tensor);      /* bit i: size i is not assumed to stay */
+uint64_t rec_dynamic_dims(rec *r, kin_vid tensor);      /* bit i: size i is not assumed to stay */
 PyObject *rec_size_record(rec *r, kin_vid tensor, unsigned mask, uint64_t open);
 kin_vid rec_size(rec *r, kin_vid tensor, int dim);    /* as a value; its object is there */
 kin_vid rec_build_size(rec *r, const kin_vid *items, uint32_t n);

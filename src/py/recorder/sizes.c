@@ -190,14 +190,14 @@ note_seen_sizes(rec *r, kin_vid tensor, const int64_t *sizes, int dim)
 }
 
 uint64_t
-rec_open_sizes(rec *r, kin_vid tensor)
+rec_dynamic_dims(rec *r, kin_vid tensor)
 {
     rec_info *i = &r->info.at[tensor];
     const kin_val *val = &r->t->vals.at[tensor];
     if (i->open_epoch == r->meta_epoch + 1)
-        return i->open_sizes;
+        return i->dynamic_dims;
     i->open_epoch = r->meta_epoch + 1;
-    i->open_sizes = 0;
+    i->dynamic_dims = 0;
     if (val->kind == KIN_VAL_SRC)
         note_declared(r, tensor);
     int64_t dim = kin_is_plain_strided(i->obj) ? kin_tensor_dim(i->obj) : 0;
@@ -207,13 +207,13 @@ rec_open_sizes(rec *r, kin_vid tensor)
     uint64_t open = 0;
     for (int d = 0; d < (int)dim; d++)
         open |= (uint64_t)is_open(r, tensor, d, sizes[d]) << d;
-    r->info.at[tensor].open_sizes = open;
+    r->info.at[tensor].dynamic_dims = open;
     if (r->meta_epoch == 0 && is_argument(r, tensor))
         note_seen_sizes(r, tensor, sizes, (int)dim);
     return open;
 }
 
-/* The metadata of the tensor that a guard may test. Strides depend on sizes, so they are not tested if sizes are open. */
+/* The metadata of the tensor that a guard may test. Strides depend on sizes, so they are not tested if sizes are dynamic. */
 PyObject *
 rec_size_record(rec *r, kin_vid tensor, unsigned mask, uint64_t open)
 {
@@ -238,7 +238,7 @@ is_sized(rec *r, kin_vid vid, int depth)
             return true;
     if (f != NULL || r->t->vals.at[vid].kind != KIN_VAL_SRC || !kin_is_plain_strided(O(r, vid)))
         return false;
-    return rec_open_sizes(r, vid) != 0;
+    return rec_dynamic_dims(r, vid) != 0;
 }
 
 void
@@ -356,7 +356,7 @@ kin_vid
 rec_size(rec *r, kin_vid tensor, int dim)
 {
     int64_t size = kin_tensor_sizes(O(r, tensor))[dim];
-    if (!(rec_open_sizes(r, tensor) >> dim & 1))
+    if (!(rec_dynamic_dims(r, tensor) >> dim & 1))
         return rec_known_size(r, size);
     uint32_t *seen = last_read(r, tensor, dim);
     if (seen != NULL && is_size_step(r, *seen, tensor, dim))

@@ -779,7 +779,7 @@ rec_meta(rec *r, kin_vid tensor, unsigned mask)
     } else {
         i->meta_mask = 0;
     }
-    uint64_t open = mask & (KIN_META_SIZES | KIN_META_STRIDES) ? rec_open_sizes(r, tensor) : 0;
+    uint64_t open = mask & (KIN_META_SIZES | KIN_META_STRIDES) ? rec_dynamic_dims(r, tensor) : 0;
     PyObject *record = rec_size_record(r, tensor, mask, open);
     if (record == NULL) {
         PyErr_Clear();

@@ -65,7 +65,7 @@ rec_tensor_attr(rec *r, kin_vid base, PyObject *descr, PyObject *name, attr_resu
         return false;
     r->skip_expected = r->skip_expected || !kin_is_plain_tensor(O(r, base)); /* the default of classes is Python code */
     unsigned mask = kin_tensor_is_readable(O(r, base), rec_meta_mask(text)) ? rec_meta_mask(text) : 0;
-    if (mask & KIN_META_SIZES && rec_open_sizes(r, base) != 0 && rec_size_attr(r, base, text, out))
+    if (mask & KIN_META_SIZES && rec_dynamic_dims(r, base) != 0 && rec_size_attr(r, base, text, out))
         return true;
     if (mask != 0 && rec_meta(r, base, mask)) {
         out->kind = ATTR_AWAIT_CONST;

@@ -40,12 +40,12 @@ count_elements(rec *r, kin_vid tensor)
     kin_vid product = 0;
     int dim = (int)kin_tensor_dim(O(r, tensor));
     for (int d = 0; d < dim; d++)
-        if (!(rec_open_sizes(r, tensor) >> d & 1))
+        if (!(rec_dynamic_dims(r, tensor) >> d & 1))
             fixed *= kin_tensor_sizes(O(r, tensor))[d];
     all = fixed;
     product = rec_known_size(r, fixed);
     for (int d = 0; d < dim; d++) {
-        if (!(rec_open_sizes(r, tensor) >> d & 1))
+        if (!(rec_dynamic_dims(r, tensor) >> d & 1))
             continue;
         kin_vid pair[2] = {product, rec_size(r, tensor, d)};
         all *= kin_tensor_sizes(O(r, tensor))[d];
@@ -60,7 +60,7 @@ count_elements(rec *r, kin_vid tensor)
     return product;
 }
 
-/* x.size(), x.numel(), x.stride() ... of a tensor with open sizes; the other arguments are constants. */
+/* x.size(), x.numel(), x.stride() ... of a tensor with dynamic dims; the other arguments are constants. */
 bool
 rec_size_call(rec *r, const rec_args *a)
 {
@@ -120,5 +120,5 @@ rec_apply_metadata(rec *r, kin_vid callee, const kin_vid *args, uint32_t n)
         return rec_shape(r, args[0]);
     if (n == 1 && count)
         return count_elements(r, args[0]);
-    return mask & KIN_META_SIZES && rec_open_sizes(r, args[0]) != 0 ? 0 : ask_now(r, callee, args, n);
+    return mask & KIN_META_SIZES && rec_dynamic_dims(r, args[0]) != 0 ? 0 : ask_now(r, callee, args, n);
 }

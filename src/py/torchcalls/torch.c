@@ -236,7 +236,7 @@ call_metadata(rec *r, const rec_args *a)
             return false;
     rec_need_type(r, a->args[0]);
     r->skip_expected = r->skip_expected || !kin_is_plain_tensor(O(r, a->args[0])); /* the default of classes is Python code */
-    if (mask & KIN_META_SIZES && rec_open_sizes(r, a->args[0]) != 0)
+    if (mask & KIN_META_SIZES && rec_dynamic_dims(r, a->args[0]) != 0)
         return rec_size_call(r, a);
     if (!rec_meta(r, a->args[0], mask))
         return false;

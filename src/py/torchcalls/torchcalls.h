@@ -25,7 +25,7 @@ int rec_effect_row(PyObject *callee); /* of what is a break under strict_breaks 
 unsigned rec_opaque_flags(rec *r, kin_vid callee, const kin_vid *args, uint32_t n); /* step flags */
 
 /* ---- size_calls.c ---- */
-bool rec_size_attr(rec *r, kin_vid tensor, const char *name, attr_result *out); /* with open sizes: shape, nbytes ... */
+bool rec_size_attr(rec *r, kin_vid tensor, const char *name, attr_result *out); /* with dynamic dims: shape, nbytes ... */
 bool rec_size_call(rec *r, const rec_args *a);
 kin_vid rec_apply_metadata(rec *r, kin_vid callee, const kin_vid *args, uint32_t n); /* torch.numel(x), Tensor.dim(x) ... as C code calls it; 0: not known */
 
