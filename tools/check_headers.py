@@ -1,6 +1,7 @@
-"""Compiles every header of src/ alone, with warnings as errors: a header includes what it needs."""
+"""Compiles every header of src/ alone, with warnings as errors: a header includes what it needs. No two of them give different types one name."""
 
 import os
+import re
 import subprocess
 import sys
 import sysconfig
@@ -17,7 +18,19 @@ def compiles(name):
     return subprocess.run(command, input=f'#include "{name}"\n', text=True).returncode == 0
 
 
+def defined_twice(names):
+    first = {}
+    for name in names:
+        with open(os.path.join(SRC, name)) as f:
+            for kind in re.findall(r"^\} (\w+);", f.read(), re.M):
+                if first.setdefault(kind, name) != name:
+                    yield f"{name} gives another type the name {kind} of {first[kind]}: rename it"
+
+
 if __name__ == "__main__":
-    bad = [name for name in sources(SRC, ".h") if not compiles(name)]
-    print("headers that do not compile alone: " + ", ".join(bad) if bad else "headers: ok")
-    sys.exit(1 if bad else 0)
+    headers = list(sources(SRC, ".h"))
+    bad = [name for name in headers if not compiles(name)]
+    found = ["headers that do not compile alone: " + ", ".join(bad)] if bad else []
+    found += defined_twice(headers)
+    print("\n".join(found) or "headers: ok")
+    sys.exit(1 if found else 0)

@@ -48,14 +48,14 @@ compile_graph(const char *text)
     kin_aten *g = kin_aten_parse(text, &why);
     bool ok = false;
     if (g != NULL && kin_aten_verify(g, &why)) {
-        kin_compiled made;
+        kin_pipeline_result made;
         kin_pipeline_options options = {.frozen = (bool[]){false, true, true}, .libraries = true, .rewrite = {.own = true, .products = true, .post = true}, .verify = true};
         kin_status status = kin_pipeline_run(g, &options, &made, &why);
         ok = status == KIN_OK;
         CHECK(status != KIN_BUG && (!ok || made.parts[KIN_PART_MAIN].program != NULL));
         if (status == KIN_BUG)
             fprintf(stderr, "%s\n", why.at != NULL ? why.at : "");
-        kin_compiled_deinit(&made);
+        kin_pipeline_result_deinit(&made);
     }
     kin_aten_free(g);
     kin_text_deinit(&why);
@@ -73,13 +73,13 @@ compile_code(const char *text)
     kin_jit *jit = g != NULL ? kin_jit_new(&(kin_jit_options){.cache_dir = folder, .threads = 2}, &why) : NULL;
     bool ok = false;
     if (jit != NULL) {
-        kin_compiled made;
+        kin_pipeline_result made;
         kin_pipeline_options options = {.frozen = (bool[]){false, true, true}, .libraries = true, .rewrite = {.own = true, .products = true}, .jit = jit, .verify = true, .print = 1};
         kin_status status = kin_pipeline_run(g, &options, &made, &why);
         ok = status == KIN_OK;
         if (!CHECK(status != KIN_BUG))
             fprintf(stderr, "%s\n", why.at != NULL ? why.at : "");
-        kin_compiled_deinit(&made);
+        kin_pipeline_result_deinit(&made);
     }
     kin_jit_free(jit);
     kin_aten_free(g);

@@ -18,7 +18,7 @@
 enum { MOST = 64 };
 
 static kin_trace t;
-static kin_object objects[MOST];
+static kin_object_traits objects[MOST];
 static char names[MOST][16];   /* by vid */
 static char texts[MOST][16];   /* by kin_ref: names of attributes */
 static kin_ref nrefs;
@@ -62,7 +62,7 @@ text_ref(const char *text)
         if (strcmp(texts[i], text) == 0)
             return i;
     snprintf(texts[nrefs], sizeof *texts, "%s", text);
-    objects[nrefs] = (kin_object){.is = KIN_IS_ATOM, .text = nrefs};
+    objects[nrefs] = (kin_object_traits){.is = KIN_IS_ATOM, .text = nrefs};
     if (strcmp(text, "__dict__") == 0 || strcmp(text, "cell_contents") == 0)
         objects[nrefs].is |= KIN_IS_INSIDE_NAME;
     if (strcmp(text, "_version") == 0)
@@ -89,7 +89,7 @@ read_value(const char *name, const char *kind, char *rest)
     if (strcmp(kind, "const") != 0)
         return false;
     kin_val val = {.kind = KIN_VAL_CONST, .key = nrefs};
-    objects[nrefs++] = (kin_object){0};
+    objects[nrefs++] = (kin_object_traits){0};
     for (char *w = strtok(rest, " "); w != NULL; w = strtok(NULL, " "))
         if (strncmp(w, "text:", 5) == 0)
             val.key = text_ref(w + 5);

@@ -21,7 +21,7 @@ static const char graph_text[] =
 typedef struct {
     kin_aten *graph;
     kin_jit *jit;
-    kin_compiled made;
+    kin_pipeline_result made;
     kin_status status;
     kin_text why;
 } compilation;
@@ -47,7 +47,7 @@ run(compilation *c, kin_jit *jit, kin_plant plant)
 static void
 end(compilation *c)
 {
-    kin_compiled_deinit(&c->made);
+    kin_pipeline_result_deinit(&c->made);
     kin_aten_free(c->graph);
     kin_text_deinit(&c->why);
 }

@@ -100,7 +100,7 @@ drop_ir(kin_compilation *c)
 static void
 end_part(kin_compilation *c, kin_status status)
 {
-    kin_compiled_part *part = &c->out->parts[c->part];
+    kin_pipeline_part *part = &c->out->parts[c->part];
     kin_text text = {0};
     if (status == KIN_OK && c->options->print && kin_codegen_print(c->options->jit, &c->fused, c->options->print > 1, &text))
         part->text = text.at;
@@ -149,13 +149,13 @@ run_parts(kin_compilation *c, kin_text *why)
 }
 
 static void
-free_parts(kin_compiled *out)
+free_parts(kin_pipeline_result *out)
 {
     for (int i = 0; i < KIN_PARTS; i++) {
         kin_program_free(out->parts[i].program);
         free(out->parts[i].text);
         free(out->parts[i].notes);
-        out->parts[i] = (kin_compiled_part){0};
+        out->parts[i] = (kin_pipeline_part){0};
     }
     kin_ir_hoisted_deinit(&out->hoisted);
     kin_rewritten_deinit(&out->library);
@@ -210,10 +210,10 @@ run_lowered(kin_compilation *c, kin_text *why)
 }
 
 kin_status
-kin_pipeline_run_lowered(const kin_aten *graph, kin_lowered *lowered, const kin_pipeline_options *options, kin_compiled *out, kin_text *why)
+kin_pipeline_run_lowered(const kin_aten *graph, kin_lowered *lowered, const kin_pipeline_options *options, kin_pipeline_result *out, kin_text *why)
 {
     kin_compilation c = {.graph = graph, .options = options, .out = out, .form = KIN_FORM_IR, .ir = lowered->ir};
-    *out = (kin_compiled){.failed = UINT32_MAX, .lowered = *lowered};
+    *out = (kin_pipeline_result){.failed = UINT32_MAX, .lowered = *lowered};
     *lowered = (kin_lowered){0};
     kin_status status = run_lowered(&c, why);
     drop_ir(&c);
@@ -221,10 +221,10 @@ kin_pipeline_run_lowered(const kin_aten *graph, kin_lowered *lowered, const kin_
 }
 
 kin_status
-kin_pipeline_run(const kin_aten *graph, const kin_pipeline_options *options, kin_compiled *out, kin_text *why)
+kin_pipeline_run(const kin_aten *graph, const kin_pipeline_options *options, kin_pipeline_result *out, kin_text *why)
 {
     kin_compilation c = {.graph = graph, .options = options, .out = out, .form = KIN_FORM_ATEN};
-    *out = (kin_compiled){.failed = UINT32_MAX, .lowered = {.stuck = UINT32_MAX}};
+    *out = (kin_pipeline_result){.failed = UINT32_MAX, .lowered = {.stuck = UINT32_MAX}};
     KIN_TRY(run_pass(&c, 0, why));
     kin_status status = KIN_OK;
     unsigned next = 1;
@@ -237,7 +237,7 @@ kin_pipeline_run(const kin_aten *graph, const kin_pipeline_options *options, kin
 }
 
 void
-kin_compiled_deinit(kin_compiled *c)
+kin_pipeline_result_deinit(kin_pipeline_result *c)
 {
     free_parts(c);
     kin_lowered_deinit(&c->lowered);
@@ -252,7 +252,7 @@ kin_compiled_deinit(kin_compiled *c)
 kin_status
 kin_pipeline_lower(const kin_aten *graph, const kin_lower_options *options, kin_lowered *out, kin_text *why)
 {
-    kin_compiled made = {.failed = UINT32_MAX, .lowered = {.stuck = UINT32_MAX}};
+    kin_pipeline_result made = {.failed = UINT32_MAX, .lowered = {.stuck = UINT32_MAX}};
     kin_pipeline_options all = {.lower = *options, .verify = true};
     kin_compilation c = {.graph = graph, .options = &all, .out = &made};
     kin_text unasked = {0};
@@ -267,7 +267,7 @@ kin_pipeline_lower(const kin_aten *graph, const kin_lower_options *options, kin_
         kin_lowered_deinit(out);
         out->stuck = stuck;
     }
-    kin_compiled_deinit(&made);
+    kin_pipeline_result_deinit(&made);
     kin_text_deinit(&unasked);
     return status;
 }
@@ -275,7 +275,7 @@ kin_pipeline_lower(const kin_aten *graph, const kin_lower_options *options, kin_
 kin_status
 kin_pipeline_compile(kin_jit *jit, kin_family *family, const kin_ir *ir, kin_program **out, kin_compile_stats *stats, kin_text *notes)
 {
-    kin_compiled made = {.failed = UINT32_MAX};
+    kin_pipeline_result made = {.failed = UINT32_MAX};
     kin_pipeline_options options = {.jit = jit, .family = family, .verify = true};
     kin_compilation c = {.options = &options, .out = &made};
     kin_text why = {0};
@@ -287,7 +287,7 @@ kin_pipeline_compile(kin_jit *jit, kin_family *family, const kin_ir *ir, kin_pro
         *stats = made.stats;
     *out = made.parts[0].program;
     made.parts[0].program = NULL;
-    kin_compiled_deinit(&made);
+    kin_pipeline_result_deinit(&made);
     kin_text_deinit(&why);
     return status;
 }
@@ -295,7 +295,7 @@ kin_pipeline_compile(kin_jit *jit, kin_family *family, const kin_ir *ir, kin_pro
 kin_status
 kin_pipeline_fuse(const kin_ir *ir, kin_fused *out, kin_text *notes)
 {
-    kin_compiled made = {.failed = UINT32_MAX};
+    kin_pipeline_result made = {.failed = UINT32_MAX};
     kin_pipeline_options options = {.verify = true};
     kin_compilation c = {.options = &options, .out = &made, .ir = ir, .form = KIN_FORM_PARTS};
     kin_text why = {0};
@@ -306,7 +306,7 @@ kin_pipeline_fuse(const kin_ir *ir, kin_fused *out, kin_text *notes)
     kin_text_deinit(&c.notes);
     kin_text_deinit(&why);
     drop_ir(&c);
-    kin_compiled_deinit(&made);
+    kin_pipeline_result_deinit(&made);
     return status;
 }
 

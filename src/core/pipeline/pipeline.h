@@ -2,9 +2,9 @@
  * the graph and leaves another. docs/design/pipeline.md is the contract.
  *
  *     kin_pipeline_options options = {.jit = jit, .frozen = frozen, .libraries = true};
- *     kin_compiled made;
+ *     kin_pipeline_result made;
  *     if (kin_pipeline_run(graph, &options, &made, &why) == KIN_OK) ... made.main.program ...
- *     kin_compiled_deinit(&made);
+ *     kin_pipeline_result_deinit(&made);
  *
  * After each pass a verifier checks its result, always in tests (`verify`); a problem ends the compilation with KIN_BUG and a
  * reason that names the pass. Callers handle every failure in the same way: the calls of the graph run one by one.
@@ -93,10 +93,10 @@ typedef struct {
     kin_program *program;
     char *text;            /* its code, if `print` asked for it */
     char *notes;           /* refused fusions, one per line; NULL: none */
-} kin_compiled_part;
+} kin_pipeline_part;
 
 typedef struct {
-    kin_compiled_part parts[KIN_PARTS];
+    kin_pipeline_part parts[KIN_PARTS];
     kin_lowered lowered;   /* describes the outputs and the inputs that are written to */
     kin_rewritten library; /* the library calls that replace operators; ir is NULL: none do */
     kin_ir_hoisted hoisted;
@@ -105,14 +105,14 @@ typedef struct {
     kin_jit_job *job;      /* background: the missing kernels (KIN_BREAK); the caller runs the job, then compiles again */
     bool repeatable;       /* known to have no effects, random numbers among them */
     unsigned failed;       /* the pass that failed; UINT32_MAX: none */
-} kin_compiled;
+} kin_pipeline_result;
 
-/* KIN_BREAK with `why`: it cannot be compiled. The caller must always pass `out` to kin_compiled_deinit. */
-kin_status kin_pipeline_run(const kin_aten *graph, const kin_pipeline_options *options, kin_compiled *out, kin_text *why) KIN_MUST_CHECK;
+/* KIN_BREAK with `why`: it cannot be compiled. The caller must always pass `out` to kin_pipeline_result_deinit. */
+kin_status kin_pipeline_run(const kin_aten *graph, const kin_pipeline_options *options, kin_pipeline_result *out, kin_text *why) KIN_MUST_CHECK;
 /* The same for a graph, or a part of one, that has been lowered already; takes ownership of `lowered`. */
-kin_status kin_pipeline_run_lowered(const kin_aten *graph, kin_lowered *lowered, const kin_pipeline_options *options, kin_compiled *out,
+kin_status kin_pipeline_run_lowered(const kin_aten *graph, kin_lowered *lowered, const kin_pipeline_options *options, kin_pipeline_result *out,
                                     kin_text *why) KIN_MUST_CHECK;
-void kin_compiled_deinit(kin_compiled *c);
+void kin_pipeline_result_deinit(kin_pipeline_result *c);
 
 /* Only up to a simplified tensor program, for tests and tools. */
 kin_status kin_pipeline_lower(const kin_aten *graph, const kin_lower_options *options, kin_lowered *out, kin_text *why) KIN_MUST_CHECK;

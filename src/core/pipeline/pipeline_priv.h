@@ -7,7 +7,7 @@
 struct kin_compilation {
     const kin_aten *graph;           /* NULL: the compilation starts from a tensor program */
     const kin_pipeline_options *options;
-    kin_compiled *out;
+    kin_pipeline_result *out;
     kin_form form;                   /* the form that the last pass left */
     kin_part_name part;              /* after KIN_FORM_PARTS: the part that passes work on */
     const kin_ir *before;            /* the input of the running pass; NULL: not a tensor program */

@@ -13,7 +13,7 @@
  * step (`at`): later calls join if their inputs exist by then, and the steps from there on run in order, with the results. The
  * rule behind all this: neither deferring a call nor running it early may be observable.
  *
- * The pass reads the effects of the steps (effects.h), and knows about the objects that the trace refers to only what kin_object says.
+ * The pass reads the effects of the steps (effects.h), and knows about the objects that the trace refers to only what kin_object_traits says.
  */
 #ifndef KIN_TRACE_PARTITION_H
 #define KIN_TRACE_PARTITION_H
@@ -43,7 +43,7 @@ typedef struct {
     uint32_t is;    /* what the object is */
     uint32_t makes; /* what its instances are, if it is a class */
     kin_ref text;   /* a str: the same number for equal texts; 0 for other objects */
-} kin_object;
+} kin_object_traits;
 
 /* The role of a step in a subgraph. DEFERRED: done when the subgraph runs, if anything needs it at all; TEST: a check of a value that the subgraph computes;
  * IN_ORDER: it runs in order, between deferred calls; OBSERVABLE: the same, and an earlier call must not raise after it. */
@@ -98,7 +98,7 @@ enum { KIN_SUBGRAPHS_PLAIN = 0, KIN_SUBGRAPHS_WIDE = 1, KIN_SUBGRAPHS_EVERY = 2 
 
 typedef struct {
     const kin_trace *t;
-    const kin_object *objects; /* by kin_ref */
+    const kin_object_traits *objects; /* by kin_ref */
     const uint32_t *excluded;  /* calls that cannot be compiled together with others */
     const uint32_t *barriers;  /* steps that must not run before an earlier call that may raise; checks that fail when captured; or calls that begin a graph */
     const uint32_t *kept;      /* calls that must not be repeated when an early subgraph is left: their inputs and results are kept */

@@ -11,7 +11,7 @@
 
 typedef enum { KIN_MADE_ELSEWHERE, KIN_MADE_SOFT, KIN_MADE_DEFERRED } kin_made;
 
-/* What is known of a value for the whole program, beside the bits of kin_object.is. */
+/* What is known of a value for the whole program, beside the bits of kin_object_traits.is. */
 enum {
     KIN_IS_KNOWN = 1 << 14, /* its class is known */
     KIN_RUNS_NO_CODE = 1 << 15  /* it holds nothing but the interpreter's own simple objects */
@@ -29,7 +29,7 @@ typedef struct {
 typedef struct {
     const kin_partition_input *in;
     const kin_trace *t;
-    const kin_object *objects;
+    const kin_object_traits *objects;
     uint8_t *role;          /* by step: kin_role */
     uint32_t *traits;       /* by vid: KIN_IS_... */
     kin_partition_val *vals; /* by vid */

@@ -271,7 +271,7 @@ keep_notes(const maker *m, const char *notes)
 
 /* Connects a part that the pipeline has made to the objects of the program. */
 static kin_status
-tie_program(const maker *m, const kin_compiled *made, kin_compiled_part *part, launch_program *out)
+tie_program(const maker *m, const kin_pipeline_result *made, kin_pipeline_part *part, launch_program *out)
 {
     const kin_rewritten *library = made->library.ir != NULL ? &made->library : NULL;
     out->program = part->program;
@@ -369,7 +369,7 @@ tie_library(maker *m, const kin_ir *once)
 }
 
 static kin_status
-tie_all(maker *m, kin_compiled *made)
+tie_all(maker *m, kin_pipeline_result *made)
 {
     KIN_TRY(tie_program(m, made, &made->parts[KIN_PART_MAIN], &m->code->main));
     if (made->parts[KIN_PART_ONCE].program != NULL)
@@ -398,7 +398,7 @@ options_of(const maker *m, const bool *frozen, kin_jit *jit)
 
 /* Missing kernels are compiled in the background; the version then has a ticket. */
 static bool
-put_off(const maker *m, kin_compiled *made)
+put_off(const maker *m, kin_pipeline_result *made)
 {
     m->version->ticket = launch_in_background(made->job);
     if (m->version->ticket == NULL)
@@ -412,9 +412,9 @@ put_off(const maker *m, kin_compiled *made)
 
 /* For reports: the code, the time of each pass, and what is needed to run the passes again. */
 static void
-keep_reports(launch_version *version, kin_compiled *made, const kin_pipeline_options *options)
+keep_reports(launch_version *version, kin_pipeline_result *made, const kin_pipeline_options *options)
 {
-    kin_compiled_part *main = &made->parts[KIN_PART_MAIN], *once = &made->parts[KIN_PART_ONCE];
+    kin_pipeline_part *main = &made->parts[KIN_PART_MAIN], *once = &made->parts[KIN_PART_ONCE];
     version->nnative = made->lowered.nnative;
     version->nextern = made->lowered.nextern;
     version->stats = made->stats;
@@ -454,11 +454,11 @@ join_reports(launch_version *version, char *listing, const kin_compile_stats *st
 
 /* lowered: the lowered graph to start from (ownership is taken); NULL: start from the captured graph. */
 static kin_status
-run_pipeline(maker *m, bool *frozen, kin_lowered *lowered, kin_compiled *made, kin_text *why)
+run_pipeline(maker *m, bool *frozen, kin_lowered *lowered, kin_pipeline_result *made, kin_text *why)
 {
     kin_jit *jit = launch_jit(m->self->context.log, why);
     if (jit == NULL) {
-        *made = (kin_compiled){0};
+        *made = (kin_pipeline_result){0};
         free(frozen);
         return KIN_BREAK;
     }
@@ -467,7 +467,7 @@ run_pipeline(maker *m, bool *frozen, kin_lowered *lowered, kin_compiled *made, k
     kin_status status = lowered != NULL ? kin_pipeline_run_lowered(m->capture->graph, lowered, &options, made, why)
                                         : kin_pipeline_run(m->capture->graph, &options, made, why);
     if (made->job != NULL && !put_off(m, made)) {
-        kin_compiled_deinit(made);
+        kin_pipeline_result_deinit(made);
         options.background = false;
         status = kin_pipeline_run(m->capture->graph, &options, made, why);
     }
@@ -483,11 +483,11 @@ run_pipeline(maker *m, bool *frozen, kin_lowered *lowered, kin_compiled *made, k
 static kin_status
 compile_and_tie(maker *m, bool *frozen, kin_lowered *lowered, kin_text *why)
 {
-    kin_compiled made;
+    kin_pipeline_result made;
     kin_status status = run_pipeline(m, frozen, lowered, &made, why);
     if (status == KIN_OK)
         status = tie_all(m, &made);
-    kin_compiled_deinit(&made);
+    kin_pipeline_result_deinit(&made);
     return status;
 }
 

@@ -149,14 +149,14 @@ run_again(const launch_version *version)
     PyObject *list = PyList_New(0);
     kin_aten *graph = kin_aten_parse(version->aten, &why);
     if (graph != NULL && list != NULL) {
-        kin_compiled made;
+        kin_pipeline_result made;
         kin_pipeline_options options = {.lower = version->lower, .rewrite = version->rewrite, .frozen = version->frozen,
                                         .libraries = version->libraries, .watch = keep_text, .arg = &list, .plant = plant};
         kin_status status = kin_pipeline_run(graph, &options, &made, &why);
         (void)status; /* whatever it reached is reported */
         if (list != NULL && !add_libraries(list, &made.library))
             Py_CLEAR(list);
-        kin_compiled_deinit(&made);
+        kin_pipeline_result_deinit(&made);
     }
     kin_aten_free(graph);
     kin_text_deinit(&why);

@@ -30,10 +30,10 @@ traits_of_class(PyTypeObject *tp)
     return kin_is_class_of_tensors((PyObject *)tp) ? is | KIN_IS_TENSOR : is;
 }
 
-static kin_object
+static kin_object_traits
 describe(PyObject *obj)
 {
-    kin_object o = {.is = traits_of_class(Py_TYPE(obj))};
+    kin_object_traits o = {.is = traits_of_class(Py_TYPE(obj))};
     if (kin_is_exact_immutable(obj))
         o.is |= KIN_IS_ATOM;
     if (PyType_Check(obj) || PyCFunction_Check(obj) || PyFunction_Check(obj))
@@ -67,9 +67,9 @@ text_of(const kin_refs *refs, kin_ref ref)
 }
 
 static void
-describe_text(const kin_refs *refs, kin_ref ref, kin_object *all)
+describe_text(const kin_refs *refs, kin_ref ref, kin_object_traits *all)
 {
-    kin_object *o = &all[ref];
+    kin_object_traits *o = &all[ref];
     PyObject *obj = kin_refs_get(refs, ref);
     if (o->text != 0 || obj == NULL || !PyUnicode_CheckExact(obj))
         return;
@@ -82,7 +82,7 @@ describe_text(const kin_refs *refs, kin_ref ref, kin_object *all)
 
 /* A tensor's description ends with its device ("f32[3][1]cuda:0"). */
 static void
-describe_device(const kin_refs *refs, kin_ref note, kin_object *objects)
+describe_device(const kin_refs *refs, kin_ref note, kin_object_traits *objects)
 {
     PyObject *obj = note == 0 ? NULL : kin_refs_get(refs, note);
     const char *text = obj != NULL && PyUnicode_CheckExact(obj) ? PyUnicode_AsUTF8(obj) : NULL, *device = text == NULL ? NULL : strrchr(text, ']');
@@ -93,7 +93,7 @@ describe_device(const kin_refs *refs, kin_ref note, kin_object *objects)
 
 /* What the step uses an object for: as the name of an attribute, as metadata that a tensor is compared with. */
 static void
-describe_uses(const kin_entry *v, const kin_step *s, kin_object *objects)
+describe_uses(const kin_entry *v, const kin_step *s, kin_object_traits *objects)
 {
     const kin_trace *t = &v->trace;
     if (s->kind == KIN_STEP_CHECK && s->imm == KIN_CHECK_META && s->ref != 0 && kin_meta_mask(kin_refs_get(&v->refs, s->ref)) & KIN_META_OFFSET)
@@ -110,10 +110,10 @@ describe_uses(const kin_entry *v, const kin_step *s, kin_object *objects)
 }
 
 /* By kin_ref; NULL without memory. */
-static kin_object *
+static kin_object_traits *
 describe_all(const kin_entry *v)
 {
-    kin_object *objects = calloc(v->refs.objs.len, sizeof *objects);
+    kin_object_traits *objects = calloc(v->refs.objs.len, sizeof *objects);
     for (kin_ref i = 1; objects != NULL && i < v->refs.objs.len; i++)
         objects[i] = describe(kin_refs_get(&v->refs, i));
     for (uint32_t i = 0; objects != NULL && i < v->trace.steps.len; i++)
@@ -126,7 +126,7 @@ describe_all(const kin_entry *v)
 kin_subgraphs *
 kin_subgraphs_find(const kin_entry *v, unsigned how)
 {
-    kin_object *objects = describe_all(v);
+    kin_object_traits *objects = describe_all(v);
     kin_partition_input in = {.t = &v->trace, .objects = objects, .excluded = v->excluded.at, .nexcluded = v->excluded.len, .barriers = v->barriers.at,
                               .nbarriers = v->barriers.len, .kept = v->kept.at, .nkept = v->kept.len, .grad = v->grad, .how = how};
     kin_subgraphs *subgraphs = objects == NULL ? NULL : kin_partition_find(&in);
