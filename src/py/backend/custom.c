@@ -170,7 +170,7 @@ set_launcher(const lowering *l, uint32_t u, const kin_vids *in, const kin_vids *
         return KIN_NOMEM;
     kin_status status = kin_subgraph_set(l->entry->v, l->subgraphs, u, in->at, in->len, out->at, out->len, launcher);
     if (status == KIN_BREAK && !subgraph->plain)
-        status = kin_backend_set_apart(l->entry->v, subgraph, 0);
+        status = kin_backend_exclude(l->entry->v, subgraph, 0);
     else if (status == KIN_BREAK)
         kin_log_fallback(l->custom->state, l->custom->name, NULL,
                          "a graph runs step by step: one of its inputs is computed between its own calls", KIN_WHY_NONE);
@@ -229,7 +229,7 @@ find_bounds(const lowering *l, uint32_t u, bounds *b)
     return b->pick == NULL ? KIN_NOMEM : pick_inputs(&l->entry->v->trace, &b->in, &b->graph_in, b->pick, &b->unforeseen);
 }
 
-/* KIN_BREAK: the graph was not foreseen to be part of such a subgraph; its calls are set apart. */
+/* KIN_BREAK: the graph was not foreseen to be part of such a subgraph; its calls are excluded. */
 static kin_status
 plan_subgraph(const lowering *l, uint32_t u)
 {
@@ -239,7 +239,7 @@ plan_subgraph(const lowering *l, uint32_t u)
     if (status == KIN_OK)
         status = set_launcher(l, u, &b.in, &b.out);
     else if (status == KIN_BREAK)
-        status = kin_backend_set_apart(l->entry->v, subgraph, b.unforeseen);
+        status = kin_backend_exclude(l->entry->v, subgraph, b.unforeseen);
     if (status != KIN_OK && subgraph->launcher != NULL)
         kin_subgraph_stop(subgraph); /* not shown to be right */
     drop_bounds(&b);

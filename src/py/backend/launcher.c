@@ -93,7 +93,7 @@ find_proof(const backend_launcher *self, PyObject *const *in, const proof *other
 
 /* These calls of the subgraph; all of them when none is named. */
 static kin_status
-set_apart(kin_entry *v, const kin_subgraph *subgraph, const uint32_t *steps, uint32_t n)
+exclude(kin_entry *v, const kin_subgraph *subgraph, const uint32_t *steps, uint32_t n)
 {
     for (uint32_t i = subgraph->first; i <= subgraph->last; i++)
         if ((n == 0 || kin_step_is_in(steps, n, i)) && kin_subgraph_calls(&v->trace.steps.at[i]) &&
@@ -112,13 +112,13 @@ uses(const kin_trace *t, const kin_step *s, kin_vid value)
 }
 
 kin_status
-kin_backend_set_apart(kin_entry *v, const kin_subgraph *subgraph, kin_vid value)
+kin_backend_exclude(kin_entry *v, const kin_subgraph *subgraph, kin_vid value)
 {
     uint32_t before = v->excluded.len;
     for (uint32_t i = subgraph->first; value != 0 && i <= subgraph->last; i++)
-        if (uses(&v->trace, &v->trace.steps.at[i], value) && set_apart(v, subgraph, &i, 1) == KIN_NOMEM)
+        if (uses(&v->trace, &v->trace.steps.at[i], value) && exclude(v, subgraph, &i, 1) == KIN_NOMEM)
             return KIN_NOMEM;
-    return v->excluded.len > before ? KIN_BREAK : set_apart(v, subgraph, NULL, 0);
+    return v->excluded.len > before ? KIN_BREAK : exclude(v, subgraph, NULL, 0);
 }
 
 /* The proof has failed: the graph ends before the test that did not pass, or it is made without the calls that cannot be part of it. */
@@ -127,7 +127,7 @@ divide(kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in, const ki
 {
     for (uint32_t i = 0; i < subgraph->nin; i++)
         if (in[i] == NULL)
-            return kin_backend_set_apart(v, subgraph, subgraph->in[i]);
+            return kin_backend_exclude(v, subgraph, subgraph->in[i]);
     uint32_t test = capture->failed_test - 1; /* if there is one */
     if (capture->failed_test != 0 && !kin_step_is_in(v->barriers.at, v->barriers.len, test)) {
         KIN_TRY(kin_vec_push(&v->barriers, test));
@@ -138,7 +138,7 @@ divide(kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in, const ki
         KIN_TRY(kin_vec_push(&v->barriers, write));
         return KIN_BREAK;
     }
-    return set_apart(v, subgraph, capture->refused.at, capture->refused.len);
+    return exclude(v, subgraph, capture->refused.at, capture->refused.len);
 }
 
 /* Captures with the calls that need data done on data of ours; what those draw is given back. */

@@ -18,9 +18,9 @@ bool kin_backend_has_callable(const kin_launcher *launcher);
 /* Does running the subgraph twice do no more than running it once, as far as its callable knows? */
 bool kin_backend_is_pure(const kin_launcher *launcher);
 /* Its calls that use the value will be in plain subgraphs; all of its calls, if those are already, or the value is 0. KIN_BREAK. */
-kin_status kin_backend_set_apart(kin_entry *v, const kin_subgraph *subgraph, kin_vid value) KIN_MUST_CHECK;
-/* Shows that the subgraph can be launched on inputs like these. KIN_BREAK: it cannot, as it is; then the entry's calls to be set
- * apart, or its barriers, have become more, and the subgraphs have to be found anew. */
+kin_status kin_backend_exclude(kin_entry *v, const kin_subgraph *subgraph, kin_vid value) KIN_MUST_CHECK;
+/* Shows that the subgraph can be launched on inputs like these. KIN_BREAK: it cannot, as it is; then the entry's excluded calls,
+ * or its barriers, have become more, and the subgraphs have to be found anew. */
 kin_status kin_backend_prove(kin_launcher *launcher, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in) KIN_MUST_CHECK;
 
 #endif

@@ -13,7 +13,7 @@
 
 /* An input that signatures cannot describe (a list, say): the calls that use it are excluded from the subgraph. */
 static kin_status
-set_users_apart(kin_entry *v, const kin_subgraph *subgraph, kin_vid vid)
+exclude_users(kin_entry *v, const kin_subgraph *subgraph, kin_vid vid)
 {
     const kin_trace *t = &v->trace;
     launch_numbers users = {0};
@@ -132,7 +132,7 @@ static void
 give_up(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, uint32_t which, PyObject *obj)
 {
     say_input(self, which, obj);
-    if (kin_is_tensor(obj) || set_users_apart(v, subgraph, subgraph->in[which]) != KIN_OK)
+    if (kin_is_tensor(obj) || exclude_users(v, subgraph, subgraph->in[which]) != KIN_OK)
         launch_say(self, self->gone);
 }
 

@@ -36,7 +36,7 @@ bool launch_region_refuses(PyObject *function);
 
 /* Are its gradients differentiated again as a rule? Then torch does forward and backward once more each time, and its steps alone are faster. */
 bool launch_training_is_twice(const launch_code *code);
-/* Does the program go back from its results one after another, as a rule? Then the step at which a further graph should begin (apart.c), once; UINT32_MAX: none. */
+/* Does the program go back from its results one after another, as a rule? Then the step at which a further graph should begin (cut.c), once; UINT32_MAX: none. */
 uint32_t launch_training_cut(const launch_code *code);
 
 /* Both ways, on these inputs (trial.c): is the code as right and as fast as torch's operators, as far as this call and those before can tell? */
