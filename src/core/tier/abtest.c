@@ -19,6 +19,12 @@ keep_least(double *least, uint32_t *n, double ns)
     (*n)++;
 }
 
+bool
+kin_abtest_drops(double ours, double theirs, uint32_t n, uint32_t trials)
+{
+    return n >= (ours < KIN_TIER_AB_CLOSE * theirs ? KIN_TIER_AB_LONGER : KIN_TIER_AB_LONG) * trials;
+}
+
 static kin_abtest_end
 judge(const kin_abtest *d, uint32_t trials)
 {
@@ -29,7 +35,7 @@ judge(const kin_abtest *d, uint32_t trials)
         return KIN_ABTEST_OPEN;
     if (d->ours <= d->theirs)
         return KIN_ABTEST_KEEP;
-    return n < (d->ours < KIN_TIER_AB_CLOSE * d->theirs ? KIN_TIER_AB_LONGER : KIN_TIER_AB_LONG) * trials ? KIN_ABTEST_OPEN : KIN_ABTEST_DROP;
+    return kin_abtest_drops(d->ours, d->theirs, n, trials) ? KIN_ABTEST_DROP : KIN_ABTEST_OPEN;
 }
 
 /* Schedules the next check after some uses. */

@@ -338,6 +338,8 @@ launch_sizes_note_trial(kernel_launcher *self, const launch_timing *t)
     bool once = s->tried == 1 && !t->disturbed && s->ours < KIN_TIER_AB_ONCE * s->theirs;
     if (!clear && !once && s->tried < self->context.trials)
         return;
+    if (s->ours > s->theirs && !kin_abtest_drops(s->ours, s->theirs, s->tried, self->context.trials))
+        return;
     s->settled = s->ours <= s->theirs;
     if (s->settled)
         return;
