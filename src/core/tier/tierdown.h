@@ -49,6 +49,14 @@ kin_tierdown_hasten(kin_tierdown *p)
         p->wait -= KIN_TIER_EXIT_HASTENS;
 }
 
+/* A call ran without code that is being compiled: it says nothing. */
+static inline void
+kin_tierdown_postpone(kin_tierdown *p)
+{
+    if (p->pause == 0 && p->trial == NULL)
+        p->wait++;
+}
+
 /* How to run this call in all other cases. A timed call is followed by kin_tierdown_note, unless something else took time in it. */
 kin_tierdown_turn kin_tierdown_next(kin_tierdown *p);
 

@@ -315,8 +315,10 @@ void
 launch_compile_ready(kernel_launcher *self, launch_version *version, kin_entry *v, const kin_subgraph *subgraph,
                      PyObject *const *in)
 {
-    if (!launch_ticket_done(version->ticket))
+    if (!launch_ticket_done(version->ticket)) {
+        v->waits++;
         return;
+    }
     launch_ticket_release(version->ticket);
     version->ticket = NULL;
     version->reason[0] = 0;

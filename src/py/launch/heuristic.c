@@ -207,8 +207,10 @@ not_yet(kernel_launcher *self, const char *why)
 bool
 launch_compile_pays(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in, launch_copy *copy)
 {
-    if (launch_sizes_wait(self, in, subgraph->nin))
+    if (launch_sizes_wait(self, in, subgraph->nin)) {
+        v->waits++;
         return not_yet(self, "code for all sizes is still being compiled in the background");
+    }
     if (launch_sizes_copy_pays(self) && launch_template_find(self, in, subgraph->nin, copy)) /* costs next to nothing, except for small subgraphs */
         return make_room(self);
     if (had_enough(self))

@@ -221,14 +221,17 @@ call_run_replay(call_state *c, kin_entry_object *entry, PyObject **slots, bool t
     kin_stopwatch watch = {0};
     if (timed)
         watch = kin_stopwatch_start();
-    uint64_t launches = v->launches, covered = v->covered;
+    uint64_t launches = v->launches, covered = v->covered, waits = v->waits;
     kin_optim_count optimizers = kin_optim_counted();
     PyObject *value = kin_replay_run(v, slots, call_look, call_leave, &x);
     note_run(c->self, v->launches > launches, optimizers);
-    v->stepwise = ran_stepwise(v, v->covered - covered);
-    if (v->stepwise)
+    bool waited = v->waits > waits;
+    v->stepwise = !waited && ran_stepwise(v, v->covered - covered);
+    if (waited)
+        kin_tierdown_postpone(&entry->tierdown);
+    else if (v->stepwise)
         kin_tierdown_hasten(&entry->tierdown);
-    if (timed && value != NULL && !x.extended)
+    if (timed && value != NULL && !x.extended && !waited)
         note_tierdown(c->self, entry, false, kin_stopwatch_read(&watch));
     kin_profiler_end(region);
     kin_recursion_take(c->ts, -1);
