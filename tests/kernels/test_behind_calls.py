@@ -154,3 +154,24 @@ def test_many_functions_at_once_and_none_kept():
             call(compiled, fn, size)
         del compiled
     kintsugi.wait_for_kernels()
+
+
+def test_calls_that_wait_are_not_compared_with_eager():
+    """They run step by step, which says nothing about the code that is on its way; whole calls that run eagerly for a comparison would be lost."""
+    cell = torch.nn.GRUCell(16, 16)
+
+    def loop(x):
+        h, out = torch.zeros(4, 16), []
+        for t in range(x.shape[1]):
+            h = cell(x[:, t], h)
+            out.append(h.tanh() * 2)
+        return torch.stack(out, 1)
+
+    compiled = kintsugi.compile(loop)
+    with torch.no_grad():
+        for length in (25, 14, 30, 46, 8, 9, 39, 11, 28, 42, 55, 37, 18, 7, *range(56, 76)):
+            x = torch.rand(4, length, 16)
+            torch.testing.assert_close(compiled(x), loop(x), rtol=2e-5, atol=2e-5)
+            if length > 55 and kintsugi.stats(compiled)["last_call"] == "compiled":
+                break  # it has come; from here on calls count
+    assert kintsugi.stats(compiled)["eager_calls"] == {}
