@@ -105,6 +105,38 @@ def test_two_sizes_that_vary_apart():
         torch.testing.assert_close(compiled(x, y), fn(x, y))
 
 
+def thinned(x):
+    """Every second row and column: where the height is even, the next image's rows follow as the next rows of the same image would."""
+    return x[:, ::2, ::2].contiguous() * 2
+
+
+def turned(x):
+    """What divides a size says nothing about how it is turned."""
+    return x.flatten(1, 2).transpose(1, 2).contiguous()
+
+
+def few_rows(x):
+    """Below 32 rows one kernel was better than two."""
+    rows = x.flatten(0, 2)
+    return torch.nn.functional.layer_norm(rows, (rows.shape[-1],)) * 2
+
+
+LARGE = ((2, 12, 14), (3, 13, 15), (2, 15, 12), (4, 16, 14), (3, 11, 23), (5, 10, 10), (2, 17, 13), (6, 20, 11))
+PRIME = ((2, 12, 14), (3, 2, 37), (2, 15, 12), (4, 2, 41), (3, 11, 23), (5, 10, 10), (2, 2, 101))
+SMALL = ((2, 5, 4), (6, 7, 8), (2, 3, 5), (3, 5, 9), (4, 5, 5), (2, 3, 4), (5, 9, 7))
+
+
+@pytest.mark.parametrize("fn, sizes", [(thinned, LARGE), (turned, PRIME), (few_rows, SMALL)], ids=lambda x: getattr(x, "__name__", ""))
+def test_no_more_compilations_for_what_sizes_happen_to_be(fn, sizes):
+    since = max((e["seq"] for e in kintsugi.events()), default=-1)
+    compiled = kintsugi.compile(fn, dynamic=True)
+    for size in sizes:
+        x = torch.rand(*size, 20)
+        torch.testing.assert_close(compiled(x), fn(x), rtol=2e-5, atol=2e-5)
+    made = [e["compiled"] + e["from_disk"] for e in kintsugi.events() if e["event"] == "lower" and e["seq"] > since]
+    assert len(made) >= 5 and sum(n > 0 for n in made) <= 2  # for the first sizes, and for all
+
+
 def test_code_for_each_size_where_that_is_asked_for():
     engine.set_option("open_sizes", False)
     compiled = kintsugi.compile(softmax, name="closed", dynamic=True)

@@ -103,6 +103,19 @@ drop_terms(kin_loops *k, kin_ix e, uint32_t var)
     }
 }
 
+/* Does the access leave elements out between two of b's? Then how far a's lie apart fits b's number of them for some sizes only: every second row of an
+ * image is followed by the next image's where the height is even. */
+static bool
+leaves_out(const kin_loops *k, kin_ix e, uint32_t b)
+{
+    int64_t apart = coef_of(k, e, b), within = 1;
+    for (uint32_t v = 0; v < k->vars.len; v++) {
+        int64_t c = coef_of(k, e, v);
+        within += c > 0 && c < apart ? c * (k->vars.at[v].size - 1) : 0;
+    }
+    return apart > within;
+}
+
 static bool
 can_merge(const kin_loops *k, const bool *used, uint32_t a, uint32_t b)
 {
@@ -110,7 +123,7 @@ can_merge(const kin_loops *k, const bool *used, uint32_t a, uint32_t b)
     if (va->size == 1 || vb->size == 1 || va->inner != vb->inner || va->column != vb->column || (k->ordered && va->inner))
         return false;
     for (kin_ix e = 0; e < k->ix.exprs.len; e++)
-        if (used[e] && coef_of(k, e, a) != coef_of(k, e, b) * vb->size)
+        if (used[e] && (coef_of(k, e, a) != coef_of(k, e, b) * vb->size || (k->varying && leaves_out(k, e, b))))
             return false;
     return true;
 }

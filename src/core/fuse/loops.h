@@ -78,6 +78,7 @@ typedef struct {
     uint32_t vector_var;              /* or KIN_LOOP_NO_VAR */
     bool ordered;                     /* inner loops must run in the order of vars */
     bool checks;                      /* can report an error */
+    bool varying;                     /* kernels for other sizes should be of the same shape */
     bool fast_math;                   /* as in kin_ir */
     bool window;                      /* the vector's variable runs over a part of its range, given by two I64 behind the buffers (from, to),
                                          multiples of 32 or the end */

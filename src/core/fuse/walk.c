@@ -734,6 +734,7 @@ begin(walk *w)
     w->of_buffers->len = w->k->vars.len = 0;
     w->k->vector_var = KIN_LOOP_NO_VAR;
     w->k->window = false;
+    w->k->varying = w->f->varying;
 }
 
 const char *
