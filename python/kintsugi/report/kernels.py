@@ -35,7 +35,7 @@ def _graphs(one):
                      _spent([row["compile_ms"] for row in found if row["compile_ms"] is not None]), esc(reason or "")))
     head = (("graph", 0), ("kinds of inputs", 1), ("calls compiled", 1), ("kernels", 1), ("left to PyTorch", 1), ("a launch", 1), ("step by step", 1), ("compiling", 1),
             ("not compiled, because", 0))
-    note = "<p class=\"soft\">0.1 is the first graph of the first recording.</p>"
+    note = "<p class=\"soft\">1.1 is the first graph of the first recording.</p>"
     return "<h3>Compiled graphs</h3>" + note + _first_rows(f"Compiled graphs of {one.name}", head, rows, "graph") if rows else ""
 
 

@@ -2,6 +2,9 @@
  * variable the one along which most accesses are contiguous. */
 #include "core/fuse/loops.h"
 
+/* The first cache: bytes of a line and of a way; how many ways. */
+enum { LINE = 64, WAY = 4096, WAYS = 8 };
+
 void
 kin_loops_init(kin_loops *k)
 {
@@ -216,7 +219,6 @@ score_var(const kin_loops *k, uint32_t v, const uint64_t *deps)
 static bool
 collides(const kin_loops *k, kin_ix e, unsigned dtype, uint32_t v, const uint64_t *deps)
 {
-    enum { WAY = 4096 /* bytes */ };
     return !irregular(k, e, v, deps) && coef_of(k, e, v) != 0 && coef_of(k, e, v) * kin_dtype_bytes((kin_dtype)dtype) % WAY == 0;
 }
 
@@ -224,9 +226,8 @@ collides(const kin_loops *k, kin_ix e, unsigned dtype, uint32_t v, const uint64_
 static bool
 crowds_cache(const kin_loops *k, uint32_t v, const uint64_t *deps)
 {
-    enum { LINES = 8 /* of a cache, that may be at one place */ };
     bool crowded = false;
-    if (!k->ordered || k->vars.at[v].size <= LINES)
+    if (!k->ordered || k->vars.at[v].size <= WAYS)
         return false;
     for (uint32_t i = 1; i < k->insts.len; i++) {
         const kin_loop_inst *in = &k->insts.at[i];
@@ -286,7 +287,7 @@ choose_vector(kin_loops *k, const uint64_t *deps)
 static bool
 stays_cached(const kin_loops *k, int64_t apart)
 {
-    enum { LINE = 64, WAY = 4096, WAYS = 8, SHARE = 2 /* one in so many, as others are used, too */ };
+    enum { SHARE = 2 /* one in so many, as others are used, too */ };
     int64_t common = apart & -apart; /* the largest power of two that divides it */
     int64_t sets = WAY / (common < LINE ? LINE : common > WAY ? WAY : common);
     return k->vars.at[k->vector_var].size <= sets * WAYS / SHARE;
@@ -298,9 +299,10 @@ neighbour_of(const kin_loops *k, const uint64_t *deps)
 {
     for (uint32_t i = 1; i < k->insts.len; i++) {
         const kin_loop_inst *in = &k->insts.at[i];
-        if (in->kind != KIN_LI_LOAD || irregular(k, in->index, k->vector_var, deps) || coef_of(k, in->index, k->vector_var) < 8)
+        if (in->kind != KIN_LI_LOAD || irregular(k, in->index, k->vector_var, deps))
             continue;
-        if (stays_cached(k, coef_of(k, in->index, k->vector_var) * kin_dtype_bytes((kin_dtype)in->dtype)))
+        int64_t apart = coef_of(k, in->index, k->vector_var);
+        if (apart < 8 || stays_cached(k, apart * kin_dtype_bytes((kin_dtype)in->dtype)))
             continue;
         for (uint32_t v = 0; v < k->vars.len; v++)
             if (v != k->vector_var && k->vars.at[v].size >= 8 && coef_of(k, in->index, v) == 1)

@@ -117,13 +117,13 @@ is_heavy_by_row(const kin_loops *k)
 /* Does it compute functions of each row's result, one by one, and hardly anything else? As a kernel of its own that would be done
  * for many rows at once. Where sizes vary there are taken to be many, so that few rows do not need other kernels. Arranges the loops. */
 static bool
-is_better_apart(const fuse *f, kin_loops *k)
+is_better_apart(kin_loops *k)
 {
     enum { SHORT = 256, ROWS = 32 };
     int64_t ninner = 1, nouter = 1;
     for (uint32_t v = 0; v < k->vars.len; v++)
         *(k->vars.at[v].inner ? &ninner : &nouter) *= k->vars.at[v].size;
-    if (!is_heavy_by_row(k) || ninner >= SHORT || (!f->varying && nouter < ROWS) || !kin_loops_arrange(k))
+    if (!is_heavy_by_row(k) || ninner >= SHORT || (!k->varying && nouter < ROWS) || !kin_loops_arrange(k))
         return false;
     return k->vector_var != KIN_LOOP_NO_VAR && k->vars.at[k->vector_var].inner;
 }
@@ -137,7 +137,7 @@ try_join(fuse *f, uint32_t g, const statement *s)
     if (kin_vec_push(&to->statements, *s) != KIN_OK)
         return "memory";
     const char *why = fuse_build(f, to->statements.at, to->statements.len, false, k, &f->scratch.trial_of);
-    if (why == NULL && is_better_apart(f, k))
+    if (why == NULL && is_better_apart(k))
         why = "faster apart";
     if (why)
         to->statements.len--;
