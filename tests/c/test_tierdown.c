@@ -50,7 +50,7 @@ run(const world *w, unsigned seed)
         took += work * (eager ? 1 : ratio);
         best += work * (ratio < 1 ? ratio : 1);
         if (turn == KIN_TIERDOWN_TIME_EAGER || turn == KIN_TIERDOWN_TIME_REPLAY)
-            kin_tierdown_note(&tierdown, eager, read_clock(work * (eager ? 1 : ratio)));
+            kin_tierdown_note(&tierdown, eager, read_clock(work * (eager ? 1 : ratio)), 0);
     }
     kin_tierdown_deinit(&tierdown);
     return took / best;
@@ -84,7 +84,7 @@ test_rarely(void)
         CHECK(turn != KIN_TIERDOWN_EAGER);
         timed += turn != KIN_TIERDOWN_REPLAY;
         if (turn != KIN_TIERDOWN_REPLAY)
-            kin_tierdown_note(&tierdown, eager, eager ? 1000 + i % 3 : 500 + i % 3);
+            kin_tierdown_note(&tierdown, eager, eager ? 1000 + i % 3 : 500 + i % 3, 0);
     }
     CHECK(timed > 0 && timed < 200);
     CHECK(!tierdown.backed_off && tierdown.ratio > 0.49 && tierdown.ratio < 0.51);
@@ -107,7 +107,7 @@ test_favours(double ratio)
             eager += turn == KIN_TIERDOWN_TIME_EAGER;
             ours += turn == KIN_TIERDOWN_TIME_REPLAY;
             if (turn != KIN_TIERDOWN_REPLAY)
-                kin_tierdown_note(&tierdown, turn == KIN_TIERDOWN_TIME_EAGER, turn == KIN_TIERDOWN_TIME_EAGER ? work : ratio * work);
+                kin_tierdown_note(&tierdown, turn == KIN_TIERDOWN_TIME_EAGER, turn == KIN_TIERDOWN_TIME_EAGER ? work : ratio * work, 0);
         }
         better += ratio < 1 ? ours : eager;
         worse += ratio < 1 ? eager : ours;
@@ -115,6 +115,45 @@ test_favours(double ratio)
         kin_tierdown_deinit(&tierdown);
     }
     CHECK(worse >= SEEDS * KIN_TIER_SAMPLES && worse < SEEDS * KIN_TIER_SAMPLES * 3 / 2 && better >= 2 * worse);
+}
+
+/* Calls of very different work need no more samples than equal ones, if it is known how much each has. */
+static void
+test_known_work(double ratio)
+{
+    int timed = 0;
+    for (unsigned seed = 1; seed <= SEEDS; seed++) {
+        kin_tierdown tierdown;
+        kin_tierdown_init(&tierdown);
+        state = seed * 977 + 1;
+        while (tierdown.pause == 0) {
+            kin_tierdown_turn turn = kin_tierdown_replays(&tierdown) ? KIN_TIERDOWN_REPLAY : kin_tierdown_next(&tierdown);
+            double work = 1 + draw(100), ns = (500 + 100 * work) * (1 + draw(30) / 1000.0);
+            timed += turn != KIN_TIERDOWN_REPLAY;
+            if (turn != KIN_TIERDOWN_REPLAY)
+                kin_tierdown_note(&tierdown, turn == KIN_TIERDOWN_TIME_EAGER, turn == KIN_TIERDOWN_TIME_EAGER ? ns : ratio * ns, work);
+        }
+        CHECK_EQ(tierdown.backed_off, ratio > 1);
+        kin_tierdown_deinit(&tierdown);
+    }
+    CHECK(timed < SEEDS * 4 * KIN_TIER_SAMPLES);
+}
+
+/* Replays that say nothing are not noted: eager calls wait for those that do. */
+static void
+test_waits_for_replays(void)
+{
+    kin_tierdown tierdown;
+    kin_tierdown_init(&tierdown);
+    int eager = 0;
+    for (int i = 0; i < 200; i++) {
+        kin_tierdown_turn turn = kin_tierdown_replays(&tierdown) ? KIN_TIERDOWN_REPLAY : kin_tierdown_next(&tierdown);
+        eager += turn == KIN_TIERDOWN_TIME_EAGER;
+        if (turn == KIN_TIERDOWN_TIME_EAGER)
+            kin_tierdown_note(&tierdown, true, 1000, 1);
+    }
+    CHECK(eager > 0 && eager <= KIN_TIER_AHEAD_SAMPLES + 1);
+    kin_tierdown_deinit(&tierdown);
 }
 
 static void
@@ -126,7 +165,7 @@ test_tells_changes(void)
     for (int i = 0; i < CALLS; i++) {
         kin_tierdown_turn turn = kin_tierdown_replays(&tierdown) ? KIN_TIERDOWN_REPLAY : kin_tierdown_next(&tierdown);
         if (turn == KIN_TIERDOWN_TIME_EAGER || turn == KIN_TIERDOWN_TIME_REPLAY)
-            told += kin_tierdown_note(&tierdown, turn == KIN_TIERDOWN_TIME_EAGER, turn == KIN_TIERDOWN_TIME_EAGER ? 1000 : 1500);
+            told += kin_tierdown_note(&tierdown, turn == KIN_TIERDOWN_TIME_EAGER, turn == KIN_TIERDOWN_TIME_EAGER ? 1000 : 1500, 0);
     }
     CHECK_EQ(told, 1);
     CHECK(tierdown.backed_off);
@@ -227,6 +266,9 @@ main(void)
     test_rarely();
     test_favours(0.2);
     test_favours(5);
+    test_known_work(0.8);
+    test_known_work(1.3);
+    test_waits_for_replays();
     test_tells_changes();
     test_hastens();
     test_budgets();

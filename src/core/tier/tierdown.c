@@ -1,6 +1,7 @@
 /* Compares whole calls (tierdown.h). Calls differ in the work they do, and other processes use the machine too. So the order is
- * randomised (inputs may alternate), the slowest quarter on either side is left out, and more calls are timed, up to a limit, while the
- * difference is within the error of measurement. Meanwhile most calls go to the side that is clearly faster so far.
+ * randomised (inputs may alternate), times are adjusted to the mean amount of work (a line through the samples of both sides, with one slope), the slowest
+ * quarter on either side is left out, and more calls are timed, up to a limit, while the difference is within the error of measurement. Meanwhile most calls go to
+ * the side that is clearly faster so far.
  */
 #include "core/tier/tierdown.h"
 
@@ -9,7 +10,7 @@
 
 typedef struct {
     uint32_t n, left_out;
-    double ns[KIN_TIER_MOST_SAMPLES];
+    double ns[KIN_TIER_MOST_SAMPLES], work[KIN_TIER_MOST_SAMPLES];
 } samples;
 
 struct kin_tierdown_trial {
@@ -28,28 +29,68 @@ next_lot(struct kin_tierdown_trial *trial)
 }
 
 static double
-mean(const samples *s)
+mean(const double *values, uint32_t n)
 {
     double sum = 0;
-    for (uint32_t i = 0; i < s->n; i++)
-        sum += s->ns[i];
-    return sum / s->n;
+    for (uint32_t i = 0; i < n; i++)
+        sum += values[i];
+    return sum / n;
 }
 
-/* Is one side so much faster so far that the other one is timed in few calls only? */
-static bool
-is_favoured(const samples *s, const samples *other)
+/* Adds how times rise with work within the side. */
+static void
+add_rise(const samples *s, double *rise, double *spread)
 {
-    return s->n >= KIN_TIER_FAVOUR_SAMPLES && other->n >= KIN_TIER_FAVOUR_SAMPLES && mean(s) < KIN_TIER_FAVOUR * mean(other);
+    double work = mean(s->work, s->n), ns = mean(s->ns, s->n);
+    for (uint32_t i = 0; i < s->n; i++) {
+        *rise += (s->work[i] - work) * (s->ns[i] - ns);
+        *spread += (s->work[i] - work) * (s->work[i] - work);
+    }
+}
+
+/* The times of one side, had all calls of both done the same work. */
+static void
+adjust(const struct kin_tierdown_trial *trial, const samples *s, double out[KIN_TIER_MOST_SAMPLES])
+{
+    double rise = 0, spread = 0;
+    add_rise(&trial->ours, &rise, &spread);
+    add_rise(&trial->eager, &rise, &spread);
+    double slope = spread > 0 && rise > 0 ? rise / spread : 0, middle = (mean(trial->ours.work, trial->ours.n) + mean(trial->eager.work, trial->eager.n)) / 2;
+    for (uint32_t i = 0; i < s->n; i++)
+        out[i] = s->ns[i] - slope * (s->work[i] - middle);
+}
+
+/* Is one side so much faster so far that the other one is timed in few calls only? 1: ours, -1: eager. */
+static int
+favoured(const struct kin_tierdown_trial *trial)
+{
+    double times[KIN_TIER_MOST_SAMPLES];
+    if (trial->ours.n < KIN_TIER_FAVOUR_SAMPLES || trial->eager.n < KIN_TIER_FAVOUR_SAMPLES)
+        return 0;
+    adjust(trial, &trial->ours, times);
+    double ours = mean(times, trial->ours.n);
+    adjust(trial, &trial->eager, times);
+    double eager = mean(times, trial->eager.n);
+    return ours < KIN_TIER_FAVOUR * eager ? 1 : eager < KIN_TIER_FAVOUR * ours ? -1 : 0;
+}
+
+/* Calls on our side may say nothing (something was compiled in them): eager ones do not run ahead of them. */
+static bool
+is_ahead(const samples *s, const samples *other)
+{
+    return s->n + s->left_out > other->n + other->left_out + KIN_TIER_AHEAD_SAMPLES;
 }
 
 static kin_tierdown_turn
 draw(struct kin_tierdown_trial *trial)
 {
-    bool eager, ours = is_favoured(&trial->ours, &trial->eager);
-    if (ours || is_favoured(&trial->eager, &trial->ours)) {
-        eager = ours == (next_lot(trial) % KIN_TIER_FAVOUR_CALLS == 0);
+    bool eager;
+    int favour = favoured(trial);
+    if (favour != 0) {
+        eager = (favour > 0) == (next_lot(trial) % KIN_TIER_FAVOUR_CALLS == 0);
         trial->second = false;
+    } else if (is_ahead(&trial->eager, &trial->ours)) {
+        eager = false;
     } else {
         if (!trial->second)
             trial->eager_first = next_lot(trial) & 1;
@@ -94,17 +135,17 @@ compare(const void *a, const void *b)
 
 /* Mean and squared standard error of the faster three quarters. */
 static double
-summarise(samples *s, double *error)
+summarise(const struct kin_tierdown_trial *trial, const samples *s, double *error)
 {
-    qsort(s->ns, s->n, sizeof *s->ns, compare);
+    double times[KIN_TIER_MOST_SAMPLES], squares = 0;
+    adjust(trial, s, times);
+    qsort(times, s->n, sizeof *times, compare);
     uint32_t n = s->n - s->n / 4;
-    double sum = 0, squares = 0;
+    double middle = mean(times, n);
     for (uint32_t i = 0; i < n; i++)
-        sum += s->ns[i];
-    for (uint32_t i = 0; i < n; i++)
-        squares += (s->ns[i] - sum / n) * (s->ns[i] - sum / n);
+        squares += (times[i] - middle) * (times[i] - middle);
     *error = squares / (n - 1) / n;
-    return sum / n;
+    return middle;
 }
 
 /* True: the comparison has ended. */
@@ -116,7 +157,7 @@ is_decided(kin_tierdown *p, bool *slower)
     if (n < KIN_TIER_SAMPLES)
         return false;
     double ours_error, eager_error;
-    double ours = summarise(&trial->ours, &ours_error), eager = summarise(&trial->eager, &eager_error);
+    double ours = summarise(trial, &trial->ours, &ours_error), eager = summarise(trial, &trial->eager, &eager_error);
     double doubt = KIN_TIER_SURE * sqrt(ours_error + eager_error);
     p->ratio = eager > 0 ? ours / eager : 0;
     p->gain = eager - ours;
@@ -125,21 +166,23 @@ is_decided(kin_tierdown *p, bool *slower)
 }
 
 static void
-add(samples *s, double ns)
+add(samples *s, double ns, double work)
 {
-    if (s->left_out < KIN_TIER_COLD_SAMPLES)
+    if (s->left_out < KIN_TIER_COLD_SAMPLES) {
         s->left_out++;
-    else if (s->n < KIN_TIER_MOST_SAMPLES)
+    } else if (s->n < KIN_TIER_MOST_SAMPLES) {
+        s->work[s->n] = work;
         s->ns[s->n++] = ns;
+    }
 }
 
 bool
-kin_tierdown_note(kin_tierdown *p, bool eager, double ns)
+kin_tierdown_note(kin_tierdown *p, bool eager, double ns, double work)
 {
     bool slower = false;
     if (p->trial == NULL) /* a nested call has ended the comparison */
         return false;
-    add(eager ? &p->trial->eager : &p->trial->ours, ns);
+    add(eager ? &p->trial->eager : &p->trial->ours, ns, work);
     if (!is_decided(p, &slower))
         return false;
     free(p->trial);

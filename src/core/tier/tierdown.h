@@ -67,8 +67,8 @@ kin_tierdown_saved(const kin_tierdown *p, uint64_t replays)
     return p->gain > 0 ? p->gain * (double)replays : 0;
 }
 
-/* True: p->backed_off has changed. */
-bool kin_tierdown_note(kin_tierdown *p, bool eager, double ns);
+/* work: what times mostly rise with, in any unit, such as the elements of the call's tensors; 0 for all: not known. True: p->backed_off has changed. */
+bool kin_tierdown_note(kin_tierdown *p, bool eager, double ns, double work);
 void kin_tierdown_init(kin_tierdown *p);
 void kin_tierdown_deinit(kin_tierdown *p);
 

@@ -6,6 +6,7 @@
 #include "core/base/clock.h"
 #include "core/diag/breaks.h"
 #include "py/aten/modes.h"
+#include "py/aten/tensor.h"
 #include "py/backend/custom.h"
 #include "py/compat/recursion.h"
 #include "py/compat/signals.h"
@@ -148,10 +149,44 @@ record_without_telling(kin_compiled *self, kin_entry_object *entry)
     return noted;
 }
 
-static void
-note_tierdown(kin_compiled *self, kin_entry_object *entry, bool eager, double ns)
+/* The elements of a tensor, or of those in a list or tuple; an int counts as itself: it may be a length. */
+static double
+elements_of(PyObject *obj, int depth)
 {
-    if (ns < 0 || !kin_tierdown_note(&entry->tierdown, eager, ns) || self->state == NULL)
+    double n = 1, sum = 0;
+    if (kin_is_plain_strided(obj)) {
+        for (int64_t d = 0; d < kin_tensor_dim(obj); d++)
+            n *= (double)kin_tensor_sizes(obj)[d];
+        return n;
+    }
+    if (PyLong_CheckExact(obj)) {
+        n = PyLong_AsDouble(obj);
+        PyErr_Clear();
+        return n > 0 ? n : 0;
+    }
+    bool list = PyList_CheckExact(obj);
+    if (depth > 2 || !(list || PyTuple_CheckExact(obj)))
+        return 0;
+    for (Py_ssize_t i = 0; i < (list ? PyList_GET_SIZE(obj) : PyTuple_GET_SIZE(obj)); i++)
+        sum += elements_of(list ? PyList_GET_ITEM(obj, i) : PyTuple_GET_ITEM(obj, i), depth + 1);
+    return sum;
+}
+
+/* What the call's time mostly rises with. */
+static double
+work_of(const call_state *c)
+{
+    double sum = 0;
+    Py_ssize_t n = PyVectorcall_NARGS(c->nargsf) + (c->kwnames != NULL ? PyTuple_GET_SIZE(c->kwnames) : 0);
+    for (Py_ssize_t i = 0; i < n; i++)
+        sum += elements_of(c->args[i], 0);
+    return sum;
+}
+
+static void
+note_tierdown(kin_compiled *self, kin_entry_object *entry, bool eager, double ns, double work)
+{
+    if (ns < 0 || !kin_tierdown_note(&entry->tierdown, eager, ns, work) || self->state == NULL)
         return;
     char text[160];
     const char *what = !entry->tierdown.backed_off                    ? "compiled calls are used again"
@@ -182,6 +217,7 @@ run_aside(call_state *c, kin_entry_object *entry, kin_tierdown_turn turn)
     if (told)
         kin_record_set_compiling(true);
     kin_stopwatch watch = {0};
+    double work = turn == KIN_TIERDOWN_TIME_EAGER ? work_of(c) : 0;
     PyObject *region = kin_range_begin(self, NULL, kin_eager_text(turn == KIN_TIERDOWN_EAGER ? KIN_EAGER_SLOWER : KIN_EAGER_TRIAL));
     if (turn == KIN_TIERDOWN_TIME_EAGER)
         watch = kin_stopwatch_start();
@@ -190,7 +226,7 @@ run_aside(call_state *c, kin_entry_object *entry, kin_tierdown_turn turn)
     PyErr_Fetch(&type, &error, &traceback);
     self->count.last = KIN_RAN_EAGERLY;
     if (turn == KIN_TIERDOWN_TIME_EAGER && value != NULL)
-        note_tierdown(self, entry, true, kin_stopwatch_read(&watch));
+        note_tierdown(self, entry, true, kin_stopwatch_read(&watch), work);
     if (told)
         kin_record_set_compiling(false);
     PyErr_Restore(type, error, traceback);
@@ -219,6 +255,7 @@ call_run_replay(call_state *c, kin_entry_object *entry, PyObject **slots, bool t
     kin_recursion_take(c->ts, 1);
     PyObject *region = kin_range_begin(c->self, entry, "");
     kin_stopwatch watch = {0};
+    double work = timed ? work_of(c) : 0; /* as it begins: the call may change its lists */
     if (timed)
         watch = kin_stopwatch_start();
     uint64_t launches = v->launches, covered = v->covered, waits = v->waits;
@@ -232,7 +269,7 @@ call_run_replay(call_state *c, kin_entry_object *entry, PyObject **slots, bool t
     else if (v->stepwise)
         kin_tierdown_hasten(&entry->tierdown);
     if (timed && value != NULL && !x.extended && !waited)
-        note_tierdown(c->self, entry, false, kin_stopwatch_read(&watch));
+        note_tierdown(c->self, entry, false, kin_stopwatch_read(&watch), work);
     kin_profiler_end(region);
     kin_recursion_take(c->ts, -1);
     if (v->failure != NULL)
