@@ -141,7 +141,7 @@ always_stored(const kin_ir_node *node)
 }
 
 /* A value that is repeated many times, or read at places that repeat it, and that costs something; or a large one that is more than read, or a
- * copy that was asked for. */
+ * copy that was asked for. Where sizes vary, `many` is more than once, so that the next size finds the same kernels. */
 static void
 store_repeated(fuse *f, kin_irn n)
 {
@@ -154,8 +154,8 @@ store_repeated(fuse *f, kin_irn n)
         value = kin_ir_arg(f->ir, value, 0);
     int64_t numel = kin_ir_numel(f->ir, a), times = numel > 0 ? kin_ir_numel(f->ir, n) / numel : 0;
     bool copy = fuse_node(f, value)->op == KIN_IR_CAST && fuse_node(f, kin_ir_arg(f->ir, value, 0))->dtype == fuse_node(f, value)->dtype;
-    bool large = times >= 8 && (copy || (numel >= LARGE && f->nodes[value].cost > 3));
-    if (!fuse_in_memory(f, value) && times >= 4 && (f->nodes[value].cost >= DEAR || large))
+    bool large = times >= (f->varying ? 2 : 8) && (copy || (!f->varying && numel >= LARGE && f->nodes[value].cost > 3));
+    if (!fuse_in_memory(f, value) && times >= (f->varying ? 2 : 4) && (f->nodes[value].cost >= DEAR || large))
         fuse_store(f, value);
 }
 

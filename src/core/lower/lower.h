@@ -43,6 +43,7 @@ typedef struct {
     bool fast_math;              /* do not round half precision between operators, see kin_ir */
     bool channels_last;          /* normalisations over channels keep these apart from places (kin_prefers_channels_last) */
     bool default_f64;            /* torch.get_default_dtype(): f64 instead of f32 */
+    bool varying;                /* further programs of the graph have other sizes: what is computed how, and in how many kernels, should not hang on how large these are */
 } kin_lower_options;
 
 /* KIN_BREAK with `why` when the graph cannot be lowered as a whole (it writes to an input, an open number was asked for, ...). The program still holds what rules left

@@ -152,14 +152,14 @@ resample(low_call *c, kin_irn x, unsigned dim, const taps *t)
     return sum;
 }
 
-/* The dim that shrinks most, or grows least, goes first, of equal ones the last, so that what lies between has few elements. */
+/* The dim that shrinks most, or grows least, goes first, of equal ones the last, so that what lies between has few elements. Where sizes vary, the last goes first. */
 static unsigned
 next_dim(low_call *c, kin_irn x, const bool *done)
 {
     unsigned best = 0;
     double least = 0;
     for (unsigned d = low_ndim_of(c, x); d-- > 2;) {
-        double growth = (double)low_sizes(c, 0)[d] / (double)low_sizes_of(c, x)[d];
+        double growth = c->l->options->varying ? 1 : (double)low_sizes(c, 0)[d] / (double)low_sizes_of(c, x)[d];
         if (!done[d] && (best == 0 || growth < least))
             best = d, least = growth;
     }

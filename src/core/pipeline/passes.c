@@ -131,9 +131,9 @@ own_outputs(kin_compilation *c, kin_text *why)
 static kin_status
 fuse(kin_compilation *c, kin_text *why)
 {
-    kin_status status = kin_fuse(c->ir, c->options->varying, &c->fused, c->options->no_notes ? NULL : &c->notes);
+    kin_status status = kin_fuse(c->ir, c->options->lower.varying, &c->fused, c->options->no_notes ? NULL : &c->notes);
     if (status == KIN_BREAK && c->options->no_notes) /* again, for the reason */
-        status = kin_fuse(c->ir, c->options->varying, &c->fused, &c->notes);
+        status = kin_fuse(c->ir, c->options->lower.varying, &c->fused, &c->notes);
     if (status != KIN_OK && c->notes.len > 0)
         kin_text_addf(why, "%.150s", c->notes.at);
     return status;

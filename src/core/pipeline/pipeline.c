@@ -276,7 +276,7 @@ kin_status
 kin_pipeline_compile(kin_jit *jit, kin_family *family, const kin_ir *ir, kin_program **out, kin_compile_stats *stats, kin_text *notes)
 {
     kin_pipeline_result made = {.failed = UINT32_MAX};
-    kin_pipeline_options options = {.jit = jit, .family = family, .varying = family != NULL, .verify = true};
+    kin_pipeline_options options = {.jit = jit, .family = family, .lower.varying = family != NULL, .verify = true};
     kin_compilation c = {.options = &options, .out = &made};
     kin_text why = {0};
     kin_status status = run_part(&c, KIN_PART_MAIN, ir, &why);

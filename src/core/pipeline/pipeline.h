@@ -69,14 +69,13 @@ typedef struct {
 } kin_plant;
 
 typedef struct {
-    kin_lower_options lower;      /* channels_last is decided here */
+    kin_lower_options lower;      /* channels_last is decided here; fusion heeds `varying`, too */
     kin_rewrite_options rewrite;  /* post is cleared if runs cannot be repeated */
     const bool *frozen;           /* by input: it does not change between calls; NULL: none is frozen */
     bool libraries;               /* library calls may replace operators */
     kin_jit *jit;                 /* NULL: no machine code; the pipeline ends at KIN_FORM_PLANNED */
     kin_family *family;           /* shared by programs of the same graph for different sizes; NULL: sizes are part of the code */
     kin_ir_common *common;        /* the values of frozen inputs that these programs have in common; NULL: there is only one program */
-    bool varying;                 /* further programs have other sizes: how many kernels there are should not hang on how large these are */
     bool meet;                    /* the family only notes the program's numbers (KIN_BREAK) */
     bool background;              /* kernels that LLVM has to compile become a job */
     bool no_notes;                /* none on refused fusions */

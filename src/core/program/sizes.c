@@ -491,13 +491,24 @@ find_quotient(const kin_sizes *s, column *c)
     return false;
 }
 
-/* Products with it are easier said of it than of what it is made of. */
+/* Is the one a multiple of the other? */
+static bool
+is_multiple(const poly *f, const poly *of)
+{
+    return of->nterms == 1 && memcmp(&f->term[0], &of->term[0], sizeof f->term[0]) == 0 && (wide)f->of[0] * of->of[1] == (wide)f->of[1] * of->of[0];
+}
+
+/* Products with it are easier said of it than of what it is made of: the rows of a batch of images with a class token each are b * (h * w / 64 + 1). */
 static void
 note_shifted(kin_sizes *s, uint32_t number)
 {
     const poly *f = &s->columns.at[number].is;
-    bool shifted = s->columns.at[number].as == AS_INTEGER && f->nterms == 1 && f->term[0].of[1] == 0 && f->of[0] != 0 && f->of[1] == f->by;
-    if (shifted && s->nparams < MOST_PARAMS && s->params[f->term[0].of[2] - 1].kind != SHIFTED)
+    bool shifted = s->columns.at[number].as == AS_INTEGER && f->nterms == 1 && f->of[0] != 0 && s->nparams < MOST_PARAMS;
+    for (unsigned k = 0; k < MOST_FACTORS && shifted; k++)
+        shifted = f->term[0].of[k] == 0 || s->params[f->term[0].of[k] - 1].kind != SHIFTED;
+    for (uint32_t p = 0; p < s->nparams && shifted; p++)
+        shifted = s->params[p].kind != SHIFTED || !is_multiple(f, &s->columns.at[s->params[p].column].is);
+    if (shifted)
         s->params[s->nparams++] = (param){.column = number, .kind = SHIFTED};
 }
 

@@ -387,11 +387,11 @@ options_of(const maker *m, const bool *frozen, kin_jit *jit)
 {
     const kin_launch_context *context = &m->self->context;
     return (kin_pipeline_options){
-        .lower = {.default_f64 = kin_default_is_f64(), .fast_math = context->fast_math},
+        .lower = {.default_f64 = kin_default_is_f64(), .fast_math = context->fast_math, .varying = launch_sizes_vary(m->self)},
         .rewrite = {.post = !m->exact && !m->self->exact_nan, .own = launch_library_has(KIN_LIBRARY_ATTENTION), .products = launch_products_are_own(),
                     .random = launch_library_has(KIN_LIBRARY_BERNOULLI), .pairs = kin_tile_has_pairs()},
         .frozen = frozen, .libraries = launch_library_has(KIN_LIBRARY_MATMUL), .jit = jit, .family = launch_sizes_family(m->self, m->backward),
-        .common = launch_sizes_are_on(m->self) && !m->backward ? &m->self->sizes.common : NULL, .meet = m->self->meeting, .varying = launch_sizes_vary(m->self),
+        .common = launch_sizes_are_on(m->self) && !m->backward ? &m->self->sizes.common : NULL, .meet = m->self->meeting,
         .background = !m->self->checking && ((context->async && m->version->waits < KIN_TIER_BACKGROUND_TRIES) || launch_sizes_go_behind(m->self)), .no_notes = !launch_tells(m->self), .print = (uint8_t)launch_listing(), .verify = launch_verifies(),
         .plant = launch_plant()};
 }
