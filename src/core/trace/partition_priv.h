@@ -1,6 +1,6 @@
 /* What the files of the partitioner share: one pass over the steps, with what is known about the subgraph that is growing.
  *
- * A value is *deferred* if the step that makes it is, because it depends on a call of the subgraph; *soft* if it is a container that may be built
+ * A value is *deferred* if the step that makes it is, because it depends on a call of the subgraph; *soft* if it is a container, or a number computed of others, that may be made
  * either late or in order. All others exist by the time they are used.
  */
 #ifndef KIN_TRACE_PARTITION_PRIV_H

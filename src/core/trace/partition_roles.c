@@ -86,6 +86,16 @@ all_stay(kin_partitioner *p, const kin_step *s, uint32_t from)
     return true;
 }
 
+/* Does it compute a number of numbers that stay, such as a size and an attribute of a module? */
+static bool
+computes_number(kin_partitioner *p, const kin_step *s)
+{
+    bool number = s->out != 0 && kin_partition_is_number(p->t, s->out);
+    for (uint32_t a = 0; a < s->nargs && number; a++)
+        number = stays(p, args_of(p, s)[a]) || p->traits[args_of(p, s)[a]] & KIN_IS_SIMPLE;
+    return number;
+}
+
 static bool
 uses_tensors(const kin_partitioner *p, const kin_step *s)
 {
@@ -251,7 +261,7 @@ pass_deferred(kin_partitioner *p, uint32_t step)
         return true;
     }
     if (s->flags & KIN_STEP_PURE || s->kind == KIN_STEP_SIZE) {
-        if (!kin_subgraph_builds(s) && !all_stay(p, s, 0))
+        if (!kin_subgraph_builds(s) && !all_stay(p, s, 0) && !computes_number(p, s))
             return false;
         kin_roles_defer(p, step, KIN_ROLE_DEFERRED, KIN_MADE_DEFERRED);
         return true;
@@ -495,7 +505,7 @@ pass_independent(kin_partitioner *p, uint32_t step)
         return (!(s->flags & KIN_STEP_RAISES) && pass_change(p, step)) || refuse(p, "it changes an argument of a tensor call before it");
     if (s->flags & KIN_STEP_RAISES)
         return (dies_soon(p->t, step) && keep_in_order(p, step, false)) || refuse(p, "the exception it raises is inspected");
-    if (s->flags & KIN_STEP_PURE && kin_subgraph_builds(s) && s->kind != KIN_STEP_LIST_TO_TUPLE) {
+    if (s->flags & KIN_STEP_PURE && ((kin_subgraph_builds(s) && s->kind != KIN_STEP_LIST_TO_TUPLE) || computes_number(p, s))) { /* perhaps only calls want it */
         kin_roles_defer(p, step, KIN_ROLE_DEFERRED, KIN_MADE_SOFT);
         return true;
     }

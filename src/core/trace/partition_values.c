@@ -34,8 +34,9 @@ learn_from_facts(kin_partitioner *p)
     for (uint32_t i = 0; i < t->facts.len; i++) {
         const kin_fact *f = &t->facts.at[i];
         bool typed = f->kind == KIN_FACT_TYPE || f->kind == KIN_FACT_TYPE_VERSION;
-        if (typed && t->vals.at[f->vid].kind == KIN_VAL_SRC && !(p->traits[f->vid] & KIN_IS_KNOWN))
-            p->traits[f->vid] |= class_traits(p, f->ref);
+        bool simple = f->kind == KIN_FACT_EQ && p->objects[f->ref].is & KIN_IS_SIMPLE;
+        if (t->vals.at[f->vid].kind == KIN_VAL_SRC && !(p->traits[f->vid] & KIN_IS_KNOWN))
+            p->traits[f->vid] |= typed ? class_traits(p, f->ref) : simple ? p->objects[f->ref].is | KIN_IS_KNOWN : 0;
     }
 }
 

@@ -27,6 +27,7 @@ adopt_values(rec *r)
         if (kin_vec_push(&r->info, info) != KIN_OK)
             return false;
         const kin_val *val = &r->t->vals.at[v];
+        r->info.at[v].sized = val->kind == KIN_VAL_STEP && r->t->steps.at[val->step].flags & KIN_STEP_SIZED;
         if (val->kind != KIN_VAL_CONST)
             continue;
         uint32_t *slot = rec_map_at(r->consts, val->key, 0, 0, 0);

@@ -45,6 +45,8 @@ bool kin_exact_same_key(PyObject *a, PyObject *b);
 int kin_exact_truth(PyObject *obj);
 /* Is obj of a type that kin_exact_equal compares by content (all the way down)? */
 bool kin_is_exact_immutable(PyObject *obj);
+/* Is every object of exactly this class one, whatever it holds? Not tuples, which may hold lists. */
+bool kin_is_immutable_class(const PyTypeObject *type);
 /* Can guards look such a key up in a dict? No user code decides whether it is there (kin_heap_key_hash). */
 bool kin_is_exact_key(PyObject *obj);
 /* dict[key] for such a key, without running code: borrowed; NULL (no exception is set): it is not there. */

@@ -87,14 +87,14 @@ ranges_equal(PyObject *a, PyObject *b)
 typedef enum { NO_TORCH_VALUE, TORCH_DEVICE, TORCH_SIZE, TORCH_SINGLETON } torch_value;
 
 static torch_value
-torch_value_of(PyTypeObject *type)
+torch_value_of(const PyTypeObject *type)
 {
     const char *name = type->tp_name;
     if ((type->tp_flags & Py_TPFLAGS_HEAPTYPE) || strncmp(name, "torch.", 6) != 0)
         return NO_TORCH_VALUE;
     if (strcmp(name + 6, "device") == 0)
         return TORCH_DEVICE;
-    if (strcmp(name + 6, "Size") == 0 && PyType_IsSubtype(type, &PyTuple_Type))
+    if (strcmp(name + 6, "Size") == 0 && PyType_IsSubtype((PyTypeObject *)type, &PyTuple_Type))
         return TORCH_SIZE;
     return strcmp(name + 6, "dtype") == 0 || strcmp(name + 6, "layout") == 0 || strcmp(name + 6, "memory_format") == 0
                ? TORCH_SINGLETON
@@ -211,12 +211,18 @@ is_immutable_set(PyObject *set)
 }
 
 bool
+kin_is_immutable_class(const PyTypeObject *type)
+{
+    return type == &PyLong_Type || type == &PyUnicode_Type || type == &PyFloat_Type || type == &PyComplex_Type || type == &PyBytes_Type ||
+           type == &PyBool_Type || type == Py_TYPE(Py_None) || type == Py_TYPE(Py_Ellipsis) || type == Py_TYPE(Py_NotImplemented) ||
+           torch_value_of(type) != NO_TORCH_VALUE;
+}
+
+bool
 kin_is_exact_immutable(PyObject *obj)
 {
     PyTypeObject *type = Py_TYPE(obj);
-    if (type == &PyLong_Type || type == &PyUnicode_Type || type == &PyFloat_Type || type == &PyComplex_Type ||
-        type == &PyBytes_Type || type == &PyBool_Type || obj == Py_None || obj == Py_Ellipsis ||
-        obj == Py_NotImplemented)
+    if (kin_is_immutable_class(type))
         return true;
     if (type == &PyTuple_Type)
         return all_immutable(((PyTupleObject *)obj)->ob_item, PyTuple_GET_SIZE(obj));
@@ -226,7 +232,7 @@ kin_is_exact_immutable(PyObject *obj)
         return range_parts(obj) != NULL && all_immutable(range_parts(obj), 3);
     if (type == &PyFrozenSet_Type)
         return is_immutable_set(obj);
-    return torch_value_of(type) != NO_TORCH_VALUE;
+    return false;
 }
 
 bool

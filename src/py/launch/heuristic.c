@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "core/base/clock.h"
+#include "core/trace/effects.h"
 #include "py/aten/tensor.h"
 #include "py/launch/launch_priv.h"
 
@@ -278,11 +279,21 @@ has_size(const kin_trace *t, uint32_t first, uint32_t last)
     return false;
 }
 
-/* Does the path continue from this part because a check failed? What follows may never be reached again. */
+/* Does the check test a number that sizes decide, as in `if batch == 1`? */
+static bool
+asks_for_size(const kin_trace *t, const kin_step *check)
+{
+    const kin_val *val = check->nargs > 0 ? &t->vals.at[t->vids.at[check->args]] : NULL;
+    const kin_step *maker = val != NULL && val->kind == KIN_VAL_STEP ? &t->steps.at[val->step] : NULL;
+    return maker != NULL && maker->flags & KIN_STEP_SIZED && kin_step_does(maker, KIN_GIVES_NUMBER);
+}
+
+/* Does the path continue from this part because a check failed? What follows may never be reached again, unless sizes decide: those come back. */
 static bool
 is_chosen_by_data(const kin_trace *t, const kin_path *path, uint32_t part, uint32_t subgraph)
 {
-    return path->at[part].last < subgraph && part + 1 < path->len && t->steps.at[path->at[part].last].kind == KIN_STEP_CHECK;
+    const kin_step *last = &t->steps.at[path->at[part].last];
+    return path->at[part].last < subgraph && part + 1 < path->len && last->kind == KIN_STEP_CHECK && !asks_for_size(t, last);
 }
 
 /* Is that true of any part of the path to the subgraph, or of the subgraph itself? */

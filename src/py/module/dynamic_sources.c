@@ -62,8 +62,8 @@ static void
 tell_size(const size_notes *n, kin_vid vid, int dim, int64_t was, int64_t is)
 {
     PyObject *path = n->sizes != NULL ? kin_source_text(n->v, vid) : NULL;
-    PyObject *line = path == NULL ? NULL : PyUnicode_FromFormat("size changed from %lld to %lld at %U dim %d; %s", (long long)was,
-                                                                (long long)is, path, dim, is < 2 ? "0 and 1 stay fixed" : "now dynamic");
+    const char *then = is >= 2 || (is == 1 && n->batch) ? "now dynamic" : n->batch ? "0 stays fixed" : "0 and 1 stay fixed";
+    PyObject *line = path == NULL ? NULL : PyUnicode_FromFormat("size changed from %lld to %lld at %U dim %d; %s", (long long)was, (long long)is, path, dim, then);
     int told = line == NULL ? -1 : PySequence_Contains(n->sizes, line);
     if (told < 0 || (told == 0 && PyList_Append(n->sizes, line) < 0))
         PyErr_Clear();

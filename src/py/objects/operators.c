@@ -59,6 +59,23 @@ moves_on(int imm)
     return op == KIN_BINARY_ADD || op == KIN_BINARY_SUBTRACT || op == KIN_BINARY_MULTIPLY;
 }
 
+static bool
+divides(int imm)
+{
+    int op = imm % KIN_BINARY_INPLACE_ADD;
+    return op == KIN_BINARY_FLOOR_DIVIDE || op == KIN_BINARY_REMAINDER;
+}
+
+/* What a size is divided by: a number of a module's that has not changed so far, such as a patch size, becomes a constant, so that it is known not to be 0. */
+static kin_vid
+known_divisor(rec *r, const kin_vid *args)
+{
+    PyObject *left = O(r, args[0]), *right = O(r, args[1]);
+    bool may_be_0 = PyLong_CheckExact(left) && PyLong_CheckExact(right) && r->info.at[args[0]].sized && !rec_is_const(r, args[1]);
+    kin_vid known = may_be_0 && rec_can_const(r, args[1]) ? rec_need_const(r, args[1]) : 0;
+    return known != 0 ? known : args[1];
+}
+
 /* Arithmetic and comparisons of ints that always have an answer. */
 static bool
 cannot_raise(rec *r, kin_step_kind kind, int imm, const kin_vid *args, int n)
@@ -67,10 +84,8 @@ cannot_raise(rec *r, kin_step_kind kind, int imm, const kin_vid *args, int n)
         return false;
     if (kind == KIN_STEP_COMPARE)
         return true;
-    int op = imm % KIN_BINARY_INPLACE_ADD;
-    bool divides = op == KIN_BINARY_FLOOR_DIVIDE || op == KIN_BINARY_REMAINDER;
     return kind == KIN_STEP_BINARY &&
-           (moves_on(imm) || (divides && rec_is_const(r, args[1]) && PyObject_IsTrue(O(r, args[1])) == 1));
+           (moves_on(imm) || (divides(imm) && rec_is_const(r, args[1]) && PyObject_IsTrue(O(r, args[1])) == 1));
 }
 
 /* Is a number among the operands that data decides, by itself? Those that follow from sizes may be asked for later. */
@@ -86,8 +101,9 @@ of_data(rec *r, const kin_vid *args, int n)
 
 /* Leaves the operator as a step; new containers are virtual, contents unknown. */
 void
-rec_operator_step(rec *r, kin_step_kind kind, int imm, const kin_vid *args, int n, PyTypeObject *result)
+rec_operator_step(rec *r, kin_step_kind kind, int imm, const kin_vid *operands, int n, PyTypeObject *result)
 {
+    kin_vid args[2] = {operands[0], n == 2 ? operands[1] : 0};
     bool no_code = true;
     bool format = kind == KIN_STEP_BINARY && PyUnicode_Check(O(r, args[0]));
     bool plays = kind == KIN_STEP_SUBSCR && rec_plays_builtin(O(r, args[0])) && kin_is_exact_immutable(O(r, args[1]));
@@ -100,6 +116,8 @@ rec_operator_step(rec *r, kin_step_kind kind, int imm, const kin_vid *args, int 
     for (int i = plays; no_code && i < n; i++)
         if (VIRTUAL(r, args[i]) == NULL)
             rec_need_type(r, args[i]);
+    if (no_code && kind == KIN_STEP_BINARY && n == 2 && divides(imm))
+        args[1] = known_divisor(r, args);
     bool pure = no_code && !of_data(r, args, n) && cannot_raise(r, kind, imm, args, n);
     kin_vid out = rec_step_out(r, kind, pure ? KIN_STEP_PURE : no_code ? 0 : KIN_STEP_OPAQUE, args, (uint32_t)n);
     uint32_t s = r->t->vals.at[out].step;

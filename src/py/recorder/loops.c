@@ -192,6 +192,21 @@ holds_only_tensors(PyObject *sequence)
     return n > 0;
 }
 
+/* Is the number of results an argument of the call that gave them, as of x.chunk(2)? Then no size decides it. */
+static bool
+was_asked_for(rec *r, kin_vid vid, Py_ssize_t n)
+{
+    const kin_val *val = &r->t->vals.at[vid];
+    const kin_step *s = val->kind == KIN_VAL_STEP ? &r->t->steps.at[val->step] : NULL;
+    for (uint32_t a = 1; s != NULL && a < s->nargs; a++) {
+        kin_vid arg = r->t->vids.at[s->args + a];
+        if (rec_is_const(r, arg) && PyLong_CheckExact(O(r, arg)) && PyLong_AsSsize_t(O(r, arg)) == n)
+            return true;
+    }
+    PyErr_Clear();
+    return false;
+}
+
 bool
 rec_has_open_rows(rec *r, kin_vid vid)
 {
@@ -202,7 +217,7 @@ rec_has_open_rows(rec *r, kin_vid vid)
     if (sequence && rec_is_dynamic(r, vid) && holds_only_tensors(obj))
         return true;
     if (rec_is_graph_tuple(r, vid))
-        return r->info.at[vid].sized && rec_length_has_differed(r, PyTuple_GET_SIZE(obj));
+        return r->info.at[vid].sized && rec_length_has_differed(r, PyTuple_GET_SIZE(obj)) && !was_asked_for(r, vid, PyTuple_GET_SIZE(obj));
     return kin_is_plain_strided(obj) && kin_tensor_dim(obj) > 0 && rec_dynamic_dims(r, vid) & 1 && !r->info.at[vid].unbacked &&
            rec_length_has_differed(r, kin_tensor_sizes(obj)[0]);
 }

@@ -3,8 +3,8 @@
  * it becomes a check. What such sizes and numbers lead to is tracked through the recording, so that the sizes of intermediate tensors
  * are read again as well. This tracking only affects speed: a size that it misses gets a check where it is used.
  *
- * A size that is 0 or 1 while recording stays static, because broadcasting and emptiness decide much of what is recorded then. A larger one that is open serves 0 and 1, too:
- * each step runs on what there is, and what the program learns of the results is read or checked. Only a custom backend's graph does not, since its operations were
+ * A size that is 0 or 1 while recording stays static, because broadcasting and emptiness decide much of what is recorded then, unless it is 1 and has been another one before.
+ * A larger one that is open serves 0 and 1, too: each step runs on what there is, and what the program learns of the results is read or checked. Only a custom backend's graph does not, since its operations were
  * chosen for larger sizes; there the guard requires that the size is neither.
  */
 #include "py/guardeval/guard_source.h"
@@ -43,6 +43,15 @@ is_argument(rec *r, kin_vid vid)
             return false;
     }
     return val->kind == KIN_VAL_SRC && val->access == KIN_ACCESS_LOCAL;
+}
+
+/* Is it found in something that an earlier part of the recording made, and that depends on such sizes? In a side trace what that part built is an ordinary object. */
+bool
+rec_is_in_sized(const rec *r, kin_vid vid)
+{
+    for (; r->t->vals.at[vid].kind == KIN_VAL_SRC && r->t->vals.at[vid].parent != 0;)
+        vid = r->t->vals.at[vid].parent;
+    return r->t->vals.at[vid].kind == KIN_VAL_STEP && r->info.at[vid].sized;
 }
 
 /* Is the dimension in the set that torch._dynamo.mark_dynamic and its like leave on the tensor? */
@@ -147,19 +156,29 @@ note_open_length(rec *r, int dim, int64_t size, bool opens, bool varies)
         r->status = KIN_NOMEM;
 }
 
+/* A size that is 1 now and was another one before: steps run on what there is, so the recording may as well serve both. The graphs of custom backends may not. */
+static bool
+is_varying_one(rec *r, kin_vid vid, int dim, int64_t size)
+{
+    return size == 1 && r->opt->kernels && !r->opt->custom && is_noted_size(r, vid, dim, ITSELF);
+}
+
 static bool
 is_open(rec *r, kin_vid vid, int dim, int64_t size)
 {
     const kin_val *val = &r->t->vals.at[vid];
     PyObject *tensor = O(r, vid);
     const rec_info *info = &r->info.at[vid];
-    if (val->kind == KIN_VAL_STEP && info->sized)
+    if (val->kind == KIN_VAL_STEP && info->sized) {
+        if (val->step < r->first_step && is_noted_size(r, vid, dim, GUESSED)) /* the side trace may have begun because of it */
+            note_open_length(r, dim, size, true, is_noted_size(r, vid, dim, SOME_OF_TENSOR));
         return true;
+    }
     if (info->unbacked)
         return info->data_sizes & bit_of(size) || !(info->kept_sizes & bit_of(size));
     if (r->opt->dynamic == 0)
         return false;
-    if ((val->kind == KIN_VAL_SRC && size < 2) || is_marked(tensor, "_dynamo_static_indices", dim))
+    if ((val->kind == KIN_VAL_SRC && size < 2 && !is_varying_one(r, vid, dim, size)) || is_marked(tensor, "_dynamo_static_indices", dim))
         return false;
     if (is_marked_dynamic(tensor, dim)) {
         note_open_length(r, dim, size, false, true);
@@ -167,6 +186,8 @@ is_open(rec *r, kin_vid vid, int dim, int64_t size)
     }
     if (info->fixed_sizes >> dim & 1)
         return false;
+    if (rec_is_in_sized(r, vid))
+        return true;
     if (is_noted_size(r, vid, dim, GUESSED)) {
         note_open_length(r, dim, size, true, is_noted_size(r, vid, dim, SOME_OF_TENSOR));
         return true;
@@ -242,7 +263,7 @@ is_sized(rec *r, kin_vid vid, int depth)
 }
 
 void
-rec_note_sized(rec *r, const kin_step *s)
+rec_note_sized(rec *r, kin_step *s)
 {
     bool follows = s->flags & KIN_STEP_TORCH || !(s->flags & KIN_STEP_OPAQUE);
     const kin_vid *args = r->t->vids.at + s->args;
@@ -250,6 +271,7 @@ rec_note_sized(rec *r, const kin_step *s)
     for (uint32_t i = 0; follows && r->opt->dynamic != 0 && i < s->nargs && !sized; i++)
         sized = s->flags & KIN_STEP_TORCH || s->kind == KIN_STEP_SUBSCR ? is_sized(r, args[i], 0) : args[i] && r->info.at[args[i]].sized;
     r->info.at[s->out].sized = sized;
+    s->flags |= sized ? KIN_STEP_SIZED : 0;
 }
 
 /* -- sizes that data decides ---------------------------------------------------------------------------------------- */

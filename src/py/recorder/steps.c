@@ -151,6 +151,16 @@ note_escapes(rec *r, kin_step_kind kind, unsigned flags, const kin_vid *args, ui
         r->escaped = seen;
 }
 
+/* What depends on sizes goes into an object that the recording has made (a cell, a list): side traces find it there. */
+static void
+note_sized_content(rec *r, const kin_vid *args, uint32_t n)
+{
+    const kin_val *owner = n > 1 && args[0] != 0 ? &r->t->vals.at[args[0]] : NULL;
+    for (uint32_t i = 1; owner != NULL && owner->kind == KIN_VAL_STEP && i < n; i++)
+        if (args[i] != 0 && r->info.at[args[i]].sized)
+            r->t->steps.at[owner->step].flags |= KIN_STEP_SIZED;
+}
+
 uint32_t
 rec_step(rec *r, kin_step_kind kind, unsigned flags, const kin_vid *args, uint32_t n)
 {
@@ -165,6 +175,8 @@ rec_step(rec *r, kin_step_kind kind, unsigned flags, const kin_vid *args, uint32
     if (r->region != NULL && flags & KIN_STEP_EFFECT && !rec_region_switches(r, kind, args))
         rec_region_acts(r);
     note_mortal(r, &r->t->steps.at[r->t->steps.len - 1]);
+    if (flags & KIN_STEP_MUTATES)
+        note_sized_content(r, args, n);
     note_escapes(r, kind, flags, args, n);
     return r->t->steps.len - 1;
 }

@@ -36,11 +36,13 @@ describe(PyObject *obj)
     kin_object_traits o = {.is = traits_of_class(Py_TYPE(obj))};
     if (kin_is_exact_immutable(obj))
         o.is |= KIN_IS_ATOM;
+    if (kin_is_immutable_class(Py_TYPE(obj)))
+        o.is |= KIN_IS_SIMPLE;
     if (PyType_Check(obj) || PyCFunction_Check(obj) || PyFunction_Check(obj))
         o.is |= KIN_IS_CODE;
     if (PyType_Check(obj)) {
         o.is |= KIN_IS_CLASS;
-        o.makes = traits_of_class((PyTypeObject *)obj);
+        o.makes = traits_of_class((PyTypeObject *)obj) | (kin_is_immutable_class((PyTypeObject *)obj) ? KIN_IS_ATOM | KIN_IS_SIMPLE : 0);
     }
     if (PyBool_Check(obj))
         o.is |= obj == Py_True ? KIN_IS_TRUE : KIN_IS_FALSE;

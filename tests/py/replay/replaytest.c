@@ -300,6 +300,12 @@ kin_is_exact_immutable(PyObject *obj)
 }
 
 bool
+kin_is_immutable_class(const PyTypeObject *type)
+{
+    return type == &PyLong_Type || type == &PyUnicode_Type || type == Py_TYPE(Py_None);
+}
+
+bool
 kin_exact_equal(PyObject *a, PyObject *b)
 {
     return Py_TYPE(a) == Py_TYPE(b) && PyObject_RichCompareBool(a, b, Py_EQ) == 1;

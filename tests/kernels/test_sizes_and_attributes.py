@@ -1,0 +1,112 @@
+"""Sizes that meet numbers of modules, branches that sizes decide, and batches of one: one graph serves them."""
+
+import pytest
+import torch
+
+import kintsugi
+
+
+class GroupedHeads(torch.nn.Module):
+    """Keys and values are repeated for groups of heads; a batch of one takes another way."""
+
+    def __init__(self):
+        super().__init__()
+        self.q, self.kv, self.groups, self.dim = torch.nn.Linear(32, 32), torch.nn.Linear(32, 32), 2, 8
+
+    def forward(self, x):
+        batch, length, _ = x.shape
+        places = torch.arange(length)[None]
+        if batch != places.shape[0]:
+            places = places.expand(batch, -1)
+        shape = x.shape[:-1]
+        q = self.q(x).view(*shape, -1, self.dim).transpose(1, 2)
+        k, v = (y.view(*shape, -1, self.dim).transpose(1, 2) for y in self.kv(x).chunk(2, -1))
+        k, v = (y[:, :, None].expand(batch, y.shape[1], self.groups, length, self.dim).reshape(batch, y.shape[1] * self.groups, length, self.dim) for y in (k, v))
+        y = torch.nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(*shape, -1)
+        return y + places[..., None]
+
+
+class Patches(torch.nn.Module):
+    """A grid of positions resized to how many patches the image has."""
+
+    def __init__(self):
+        super().__init__()
+        self.patch_size = 4
+        self.project = torch.nn.Conv2d(3, 8, 4, 4)
+        self.places = torch.nn.Parameter(torch.randn(1, 8, 4, 4))
+
+    def forward(self, x):
+        height, width = x.shape[2] // self.patch_size, x.shape[3] // self.patch_size
+        places = torch.nn.functional.interpolate(self.places, size=(height, width), mode="bicubic")
+        return (self.project(x) + places).flatten(2).mean(-1)
+
+
+def lengths(n):
+    return [(1 + (7 * i) % 4, 5 + (11 * i) % 23) for i in range(n)]
+
+
+PROGRAMS = {"heads": (GroupedHeads, [(torch.randn(b, n, 32),) for b, n in [(3, 20), *lengths(24)]]),
+            "patches": (Patches, [(torch.randn(1 + i % 3, 3, 8 + 4 * (i * 5 % 7), 8 + 4 * (i * 3 % 5)),) for i in range(24)])}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_one_graph_for_all(name):
+    make, inputs = PROGRAMS[name]
+    torch.manual_seed(0)
+    module = make().eval()
+    compiled = kintsugi.compile(module, options={"warm": True})
+    with torch.no_grad():
+        for _ in range(2):
+            for args in inputs:
+                torch.testing.assert_close(compiled(*args), module(*args), rtol=1e-4, atol=1e-5)
+    stats = kintsugi.stats(compiled)
+    assert stats["recordings"] <= 2 and stats["branches"] <= 1 and stats["bail_outs"] <= 2, stats
+    assert stats["compiled_calls"] >= len(inputs), stats
+
+
+def test_a_branch_on_a_size_leaves_others_open():
+    torch.manual_seed(0)
+    module = GroupedHeads().eval()
+    compiled = kintsugi.compile(module, options={"warm": True})
+    with torch.no_grad():
+        for b, n in [(3, 20), (2, 11), (4, 15), (1, 9), (1, 17), (1, 30), (1, 6), (2, 8)]:
+            x = torch.randn(b, n, 32)
+            torch.testing.assert_close(compiled(x), module(x), rtol=1e-4, atol=1e-5)
+    stats = kintsugi.stats(compiled)
+    assert stats["branches"] <= 1 and stats["bail_outs"] <= 2, stats
+    parts = [k for k in stats["kernels"] if k["recording"] == stats["recordings"]]
+    assert not any("needs a result" in k["ends"] for k in parts), parts
+
+
+def test_one_after_another_size_is_open():
+    """A batch of one that comes second is recorded once, with the batches that follow it."""
+
+    def fn(x):
+        return (x * 2).sum(1) + x.shape[0]
+
+    compiled = kintsugi.compile(fn)
+    for n in [5, 1, 4, 1, 7, 2]:
+        x = torch.randn(n, 6)
+        torch.testing.assert_close(compiled(x), fn(x))
+    assert kintsugi.stats(compiled)["recordings"] == 2
+
+
+@pytest.mark.parametrize("divisor", [4, 0])
+def test_what_a_size_is_divided_by(divisor):
+    class Windows(torch.nn.Module):
+        size = divisor
+
+        def forward(self, x):
+            return x.sum() * (x.shape[0] // self.size)
+
+    module = Windows()
+    compiled = kintsugi.compile(module)
+    for n in [8, 12, 16, 9]:
+        x = torch.randn(n)
+        if divisor == 0:
+            with pytest.raises(ZeroDivisionError):
+                compiled(x)
+        else:
+            torch.testing.assert_close(compiled(x), module(x))
+    module.size = 2
+    torch.testing.assert_close(compiled(torch.ones(8)), torch.tensor(32.0))
