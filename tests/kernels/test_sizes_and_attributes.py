@@ -5,6 +5,8 @@ import torch
 
 import kintsugi
 
+pytestmark = pytest.mark.usefixtures("kernels")
+
 
 class GroupedHeads(torch.nn.Module):
     """Keys and values are repeated for groups of heads; a batch of one takes another way."""

@@ -46,12 +46,20 @@ is_argument(rec *r, kin_vid vid)
 }
 
 /* Is it found in something that an earlier part of the recording made, and that depends on such sizes? In a side trace what that part built is an ordinary object. */
-bool
-rec_is_in_sized(const rec *r, kin_vid vid)
+static bool
+is_in_sized(const rec *r, kin_vid vid)
 {
     for (; r->t->vals.at[vid].kind == KIN_VAL_SRC && r->t->vals.at[vid].parent != 0;)
         vid = r->t->vals.at[vid].parent;
     return r->t->vals.at[vid].kind == KIN_VAL_STEP && r->info.at[vid].sized;
+}
+
+bool
+rec_is_number_in_sized(const rec *r, kin_vid number)
+{
+    int over = 0;
+    long long value = PyLong_AsLongLongAndOverflow(O(r, number), &over);
+    return (over > 0 || (over == 0 && value > 1)) && is_in_sized(r, number); /* 0 and 1 are mostly no sizes, but axes, steps and the like */
 }
 
 /* Is the dimension in the set that torch._dynamo.mark_dynamic and its like leave on the tensor? */
@@ -186,7 +194,7 @@ is_open(rec *r, kin_vid vid, int dim, int64_t size)
     }
     if (info->fixed_sizes >> dim & 1)
         return false;
-    if (rec_is_in_sized(r, vid))
+    if (is_in_sized(r, vid))
         return true;
     if (is_noted_size(r, vid, dim, GUESSED)) {
         note_open_length(r, dim, size, true, is_noted_size(r, vid, dim, SOME_OF_TENSOR));

@@ -351,15 +351,6 @@ is_noted(rec *r, PyObject *source)
     return found > 0;
 }
 
-/* 0 and 1 are mostly no sizes, but axes, steps and the like. */
-static bool
-is_larger_than_1(PyObject *number)
-{
-    int over = 0;
-    long long value = PyLong_AsLongLongAndOverflow(number, &over);
-    return over > 0 || (over == 0 && value > 1);
-}
-
 /* Did the value change between earlier calls? Then the guard leaves it open from now on. */
 bool
 rec_is_dynamic(rec *r, kin_vid vid)
@@ -367,9 +358,7 @@ rec_is_dynamic(rec *r, kin_vid vid)
     if (r->opt->dynamic_sources == NULL || PySet_GET_SIZE(r->opt->dynamic_sources) == 0)
         return false;
     bool number = O(r, vid) != NULL && PyLong_CheckExact(O(r, vid)) && r->t->vals.at[vid].kind == KIN_VAL_SRC;
-    if (number && rec_is_in_sized(r, vid) && is_larger_than_1(O(r, vid)))
-        return true;
-    return is_noted(r, kin_value_source(r->v, vid)) || (number && is_noted(r, kin_alike_source(r->v, vid)));
+    return is_noted(r, kin_value_source(r->v, vid)) || (number && rec_is_number_in_sized(r, vid)) || (number && is_noted(r, kin_alike_source(r->v, vid)));
 }
 
 /* Did anything of the class? Then each lookup in it is a fact of its own. */
