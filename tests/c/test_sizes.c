@@ -28,6 +28,16 @@ bits_of(double d)
 
 enum { INPUTS = 5, NUMBERS = 16 };
 
+/* All of them sizes in a dim. */
+static kin_sizes *
+new_sizes(uint32_t ninputs, uint32_t nnumbers)
+{
+    bool dims[64];
+    memset(dims, true, sizeof dims);
+    return kin_sizes_new(ninputs, nnumbers, dims, dims);
+}
+
+
 /* Tensors of [b, t, 8] and [t + more], and their strides. */
 static void
 inputs_of(int64_t b, int64_t t, int64_t more, int64_t *in)
@@ -85,7 +95,7 @@ is_plain(const plan *p)
 static int
 answers(const plan *p, bool two, int calls, int64_t least, int64_t range)
 {
-    kin_sizes *s = kin_sizes_new(INPUTS, NUMBERS);
+    kin_sizes *s = new_sizes(INPUTS, NUMBERS);
     int answered = 0;
     for (int c = 0; c < calls && s != NULL; c++) {
         int64_t b = two ? 1 + below(6) : 3, t = least + below(range), in[INPUTS], want[NUMBERS], got[NUMBERS];
@@ -156,7 +166,7 @@ test_strides(void)
             stride[layer] = 1 + below(3);
             pad[layer] = below(stride[layer] + 1);
         }
-        kin_sizes *s = kin_sizes_new(DIMS, NUMBERS_OF_MAPS);
+        kin_sizes *s = new_sizes(DIMS, NUMBERS_OF_MAPS);
         int answered = 0;
         for (int c = 0; c < 200 && s != NULL; c++) {
             int64_t in[DIMS] = {1 + below(7), 60 + below(140), 220 + below(140)}, want[NUMBERS_OF_MAPS], got[NUMBERS_OF_MAPS];
@@ -180,12 +190,12 @@ test_what_a_stride_leaves_open(void)
 {
     static const int64_t sizes[] = {16, 32, 48, 64, 80, 96};
     int64_t n = 0, odd;
-    kin_sizes *s = kin_sizes_new(1, 1);
+    kin_sizes *s = new_sizes(1, 1);
     for (unsigned k = 0; k < 6; k++)
         CHECK(kin_sizes_add(s, &sizes[k], &(int64_t){(sizes[k] + 1) / 2 + (k == 5)})); /* the last is no half */
     CHECK(!kin_sizes_eval(s, &sizes[1], &n));
     kin_sizes_free(s);
-    s = kin_sizes_new(1, 1);
+    s = new_sizes(1, 1);
     for (int64_t k = 10; k < 24; k += 2)
         CHECK(kin_sizes_add(s, &k, &(int64_t){k / 4}));
     odd = 13;
@@ -221,7 +231,7 @@ static void
 test_what_is_not_answered(void)
 {
     int64_t n = 0;
-    kin_sizes *s = kin_sizes_new(2, 1);
+    kin_sizes *s = new_sizes(2, 1);
     CHECK(!asks(s, 8, 8, &n) && kin_sizes_wants_more(s));
     add(s, 8, 8, 64);
     add(s, 24, 24, 192);
@@ -254,7 +264,7 @@ static void
 test_products_that_grow(void)
 {
     int64_t in[2] = {0};
-    kin_sizes *s = kin_sizes_new(2, 1);
+    kin_sizes *s = new_sizes(2, 1);
     add(s, 4, 90, 360);
     add(s, 8, 30, 240);
     add(s, 6, 60, 360);
@@ -274,7 +284,7 @@ static void
 test_sizes_that_grow(void)
 {
     int64_t n = 0, in[2] = {0};
-    kin_sizes *s = kin_sizes_new(2, 1);
+    kin_sizes *s = new_sizes(2, 1);
     for (int64_t t = 16; t < 19; t++)
         add(s, t, t + 1, 5 * t);
     CHECK(!widens(s, 17, 18, in));                                  /* nothing is to be widened */

@@ -11,7 +11,7 @@ int64_t
 kin_walk_number(kin_walk *w, int64_t number)
 {
     if (w->structure != NULL)
-        w->failed |= kin_vec_push(&w->numbers, number) != KIN_OK;
+        w->failed |= kin_vec_push(&w->numbers, number) != KIN_OK || kin_vec_push(&w->dims, w->dim) != KIN_OK;
     else if (w->next < w->numbers.len)
         return w->numbers.at[w->next++];
     else
@@ -27,6 +27,21 @@ kin_walk_numbers(kin_walk *w, const int64_t *numbers, uint32_t n)
         if (w->structure == NULL)
             ((int64_t *)numbers)[i] = number; /* of a copy */
     }
+}
+
+void
+kin_walk_sizes(kin_walk *w, const int64_t *sizes, uint32_t ndim)
+{
+    w->dim = true;
+    kin_walk_numbers(w, sizes, ndim);
+    w->dim = false;
+}
+
+void
+kin_walk_deinit(kin_walk *w)
+{
+    kin_vec_deinit(&w->numbers);
+    kin_vec_deinit(&w->dims);
 }
 
 void
@@ -47,7 +62,7 @@ walk_buffer(kin_walk *w, kin_buf *b)
 {
     uint64_t words[] = {b->kind, b->dtype, b->ndim, b->index, b->data != NULL};
     kin_walk_say(w, words, sizeof words);
-    kin_walk_numbers(w, b->sizes, b->ndim);
+    kin_walk_sizes(w, b->sizes, b->ndim);
     kin_walk_numbers(w, b->strides, b->ndim);
     if (b->data != NULL) { /* what it holds */
         kin_walk_word(w, b->bytes);
@@ -86,7 +101,7 @@ walk_extern(kin_walk *w, kin_extern_call *c)
         uint64_t arg[] = {c->args[a].buffer, c->args[a].ndim, c->args[a].whole};
         kin_walk_say(w, arg, sizeof arg);
         if (!c->args[a].whole || c->args[a].sizes != NULL) {
-            kin_walk_numbers(w, c->args[a].sizes, c->args[a].ndim);
+            kin_walk_sizes(w, c->args[a].sizes, c->args[a].ndim);
             kin_walk_numbers(w, c->args[a].strides, c->args[a].ndim);
         }
         kin_walk_numbers(w, &c->args[a].offset, 1);

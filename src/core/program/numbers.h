@@ -10,6 +10,8 @@
 typedef struct {
     kin_text *structure;   /* NULL: it replaces */
     KIN_VEC(int64_t) numbers;
+    KIN_VEC(bool) dims;    /* of the numbers noted: is it the size of something in one dim? */
+    bool dim;              /* those that are noted now are */
     uint32_t next;         /* of the numbers, where it replaces */
     bool failed;
 } kin_walk;
@@ -17,6 +19,8 @@ typedef struct {
 /* The next number: noted and returned, or the one in its place. */
 int64_t kin_walk_number(kin_walk *w, int64_t number);
 void kin_walk_numbers(kin_walk *w, const int64_t *numbers, uint32_t n);
+void kin_walk_sizes(kin_walk *w, const int64_t *sizes, uint32_t ndim);
+void kin_walk_deinit(kin_walk *w);
 /* A part of the structure. */
 void kin_walk_say(kin_walk *w, const void *bytes, size_t n);
 void kin_walk_word(kin_walk *w, uint64_t word);

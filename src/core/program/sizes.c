@@ -10,15 +10,21 @@
 #include "core/base/table.h"
 
 kin_sizes *
-kin_sizes_new(uint32_t ninputs, uint32_t nnumbers)
+kin_sizes_new(uint32_t ninputs, uint32_t nnumbers, const bool *input_dims, const bool *number_dims)
 {
     kin_sizes *s = calloc(1, sizeof *s);
-    if (s == NULL || (s->column_of = calloc((size_t)ninputs + nnumbers + 1, sizeof *s->column_of)) == NULL) {
-        free(s);
+    if (s == NULL)
         return NULL;
-    }
     s->ninputs = ninputs;
     s->n = ninputs + nnumbers;
+    s->column_of = calloc((size_t)s->n + 1, sizeof *s->column_of);
+    s->dims = calloc((size_t)s->n + 1, sizeof *s->dims);
+    if (s->column_of == NULL || s->dims == NULL) {
+        kin_sizes_free(s);
+        return NULL;
+    }
+    for (uint32_t i = 0; i < s->n; i++)
+        s->dims[i] = i < ninputs ? input_dims[i] : number_dims[i - ninputs];
     return s;
 }
 
@@ -31,6 +37,7 @@ kin_sizes_free(kin_sizes *s)
     kin_vec_deinit(&s->columns);
     kin_vec_deinit(&s->order);
     free(s->column_of);
+    free(s->dims);
     free(s);
 }
 
@@ -146,6 +153,8 @@ make_columns(kin_sizes *s)
             ok = kin_table_add(&table, hash, c) == KIN_OK && kin_vec_push(&s->columns, (column){.first = i}) == KIN_OK;
         }
         s->column_of[i] = c;
+        if (ok)
+            s->columns.at[c].dim |= s->dims[i];
     }
     kin_table_deinit(&table);
     return ok;
@@ -597,7 +606,7 @@ note_order(kin_sizes *s)
         for (uint32_t b = a + 1; b < s->columns.len; b++) {
             const column *x = &s->columns.at[a], *y = &s->columns.at[b];
             bool varies = x->as == AS_INTEGER && y->as == AS_INTEGER && x->step != 0 && y->step != 0;
-            if (varies && compare(s, a, b, &found) && kin_vec_push(&s->order, found) != KIN_OK)
+            if (varies && x->dim && y->dim && compare(s, a, b, &found) && kin_vec_push(&s->order, found) != KIN_OK)
                 return false;
         }
     return true;

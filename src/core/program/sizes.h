@@ -4,8 +4,8 @@
  * ask about a number has the same answer as in all plans seen:
  *
  * - each number lies between the smallest and the largest one seen, so it is on the same side of every threshold;
- * - it leaves the same remainder where all of those seen do, whatever the divisor;
- * - of two numbers, the same one is larger where that was always so, and is not smaller where it never was;
+ * - it leaves the same remainder where all of those seen do, by powers of two up to 64 (the passes ask no more, and a number that comes of a division is an integer or not);
+ * - of two sizes in a dim of something, the same one is larger where that was always so, and is not smaller where it never was;
  * - the sizes themselves obey their polynomials: what was always equal still is.
  *
  * Otherwise nothing is known, a plan is made by the passes, and added to those seen. */
@@ -19,8 +19,8 @@
 
 typedef struct kin_sizes kin_sizes;
 
-/* NULL without memory. */
-kin_sizes *kin_sizes_new(uint32_t ninputs, uint32_t nnumbers);
+/* dims: which of them are the size of something in one dim, rather than a stride, an offset, ... NULL without memory. */
+kin_sizes *kin_sizes_new(uint32_t ninputs, uint32_t nnumbers, const bool *input_dims, const bool *number_dims);
 void kin_sizes_free(kin_sizes *s);
 /* A plan was made. False without memory. */
 bool kin_sizes_add(kin_sizes *s, const int64_t *inputs, const int64_t *numbers);

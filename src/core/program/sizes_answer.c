@@ -12,7 +12,7 @@ typedef struct {
 static bool
 is_like_those_met(const column *c, int64_t v)
 {
-    bool fits = c->step == 0 ? v == c->at : (v - c->at) % c->step == 0; /* 0: a constant over a param */
+    bool fits = c->step == 0 ? v == c->at : (v - c->at) % kin_sizes_divisor(c) == 0; /* 0: a constant over a param */
     return fits && ((v != 0 && v != 1) || c->met[v]);
 }
 
@@ -102,7 +102,7 @@ kin_sizes_eval(kin_sizes *s, const int64_t *inputs, int64_t *numbers)
 static int64_t
 edge(const column *c, int64_t v, bool up)
 {
-    int64_t power = 1, by = c->step > 0 ? c->step : 1;
+    int64_t power = 1, by = c->step > 0 ? kin_sizes_divisor(c) : 1;
     while (power <= v / 2)
         power *= 2;
     int64_t most = 2 * power - 1 - v < v / 3 ? 4 * power - 1 : 2 * power - 1, rest = ((up ? most : power) - v) % by;
@@ -138,7 +138,7 @@ kin_sizes_widen(kin_sizes *s, const int64_t *inputs, int64_t *far)
     free(now);
     for (uint32_t k = 0; k < s->nfree && ok; k++) {
         const column *c = &s->columns.at[s->params[k].column];
-        int64_t v = inputs[c->first], by = c->step > 0 ? c->step : 1;
+        int64_t v = inputs[c->first], by = c->step > 0 ? kin_sizes_divisor(c) : 1;
         values[k] = wider(c, v, &out);
         for (int64_t step = values[k] > v && v > c->most ? -by : by; meets_another(s, inputs, values, k);) /* at most one for each size before it */
             values[k] += step;

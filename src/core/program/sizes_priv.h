@@ -40,6 +40,7 @@ typedef struct {
     uint8_t by;           /* quotients: over which param, counted from 1; 0 otherwise */
     poly is;
     int64_t least, most, at, step; /* all are at + some times step */
+    bool dim;             /* a size of an input or of something in memory is among them */
     bool met[2];          /* 0, 1: they decide what there is at all */
 } column;
 
@@ -55,12 +56,23 @@ struct kin_sizes {
     KIN_VEC(int64_t) samples; /* n each */
     bool fresh, known;        /* fresh: samples were added since the columns were made */
     uint32_t *column_of;      /* by input, number */
+    bool *dims;               /* by input, number: a size in some dim */
     KIN_VEC(column) columns;
     KIN_VEC(pair) order;
     param params[MOST_PARAMS]; /* the free ones come first */
     uint32_t nparams, nfree;
     uint32_t vain;            /* plans made to widen ranges that did not */
 };
+
+/* What is asked of remainders: passes ask how many elements fit a register, a line, a tile. Whatever else divides numbers makes numbers of its own, which are integers
+ * or not. */
+static inline int64_t
+kin_sizes_divisor(const column *c)
+{
+    enum { MOST = 64 };
+    int64_t power = c->step & -c->step;
+    return power > MOST ? MOST : power;
+}
 
 /* The polynomial for these values of the params. False: it is no integer, or a very large one. */
 bool kin_sizes_evaluate(const poly *f, const int64_t values[MOST_PARAMS], int64_t *out);

@@ -276,10 +276,12 @@ read_inputs(const kernel_launcher *self, PyObject *const *in, uint32_t n, kin_wa
 {
     for (uint32_t i = 0; i < n; i++)
         if (kin_is_tensor(in[i])) {
-            kin_walk_numbers(w, kin_tensor_sizes(in[i]), (uint32_t)kin_tensor_dim(in[i]));
+            kin_walk_sizes(w, kin_tensor_sizes(in[i]), (uint32_t)kin_tensor_dim(in[i]));
             kin_walk_numbers(w, kin_tensor_strides(in[i]), (uint32_t)kin_tensor_dim(in[i]));
         } else if (PyLong_CheckExact(in[i]) && !launch_number_is_open(self->open, i, in[i])) {
+            w->dim = true;
             Py_XDECREF(walk_object(w, in[i]));
+            w->dim = false;
         }
     return !w->failed;
 }
@@ -299,7 +301,7 @@ launch_templates_deinit(launch_templates *all)
 
 /* The number of the template with this structure, counted from 1; 0: out of memory, or there are too many. */
 static uint32_t
-template_of(launch_templates *all, kin_text *structure, uint32_t ninputs, uint32_t nnumbers)
+template_of(launch_templates *all, kin_text *structure, const kin_walk *inputs, const kin_walk *numbers)
 {
     for (uint32_t i = 0; i < all->at.len; i++) {
         const kin_text *one = &all->at.at[i]->structure;
@@ -309,7 +311,7 @@ template_of(launch_templates *all, kin_text *structure, uint32_t ninputs, uint32
     launch_template *t = all->at.len < KIN_TIER_PLAN_STRUCTURES ? calloc(1, sizeof *t) : NULL;
     if (t == NULL)
         return 0;
-    t->sizes = kin_sizes_new(ninputs, nnumbers);
+    t->sizes = kin_sizes_new(inputs->numbers.len, numbers->numbers.len, inputs->dims.at, numbers->dims.at);
     if (t->sizes == NULL || kin_vec_push(&all->at, t) != KIN_OK) {
         kin_sizes_free(t->sizes);
         free(t);
@@ -344,12 +346,12 @@ launch_template_note(kernel_launcher *self, launch_version *version, PyObject *c
     kin_walk w = {.structure = &structure}, inputs = {.structure = &none};
     walk_code(&w, version->code);
     if (!w.failed && !structure.failed && read_inputs(self, in, version->signature.n, &inputs))
-        version->like = template_of(all, &structure, inputs.numbers.len, w.numbers.len);
+        version->like = template_of(all, &structure, &inputs, &w);
     if (version->like > 0 && !kin_sizes_add(all->at.at[version->like - 1]->sizes, inputs.numbers.at, w.numbers.at))
         version->like = 0;
     version->nnumbers = w.numbers.len;
-    kin_vec_deinit(&w.numbers);
-    kin_vec_deinit(&inputs.numbers);
+    kin_walk_deinit(&w);
+    kin_walk_deinit(&inputs);
     kin_text_deinit(&structure);
     kin_text_deinit(&none);
 }
@@ -421,7 +423,7 @@ launch_template_find(kernel_launcher *self, PyObject *const *in, uint32_t n, lau
                 copy->like = t;
         }
     copy->looked = true;
-    kin_vec_deinit(&inputs.numbers);
+    kin_walk_deinit(&inputs);
     kin_text_deinit(&none);
     return copy->like > 0;
 }
@@ -452,7 +454,7 @@ launch_template_make(kernel_launcher *self, launch_version *version, PyObject *c
 void
 launch_copy_deinit(launch_copy *copy)
 {
-    kin_vec_deinit(&copy->walk.numbers);
+    kin_walk_deinit(&copy->walk);
 }
 
 /* -- verified ------------------------------------------------------------------------------------------------------------------ */
@@ -477,8 +479,8 @@ launch_template_is_right(const launch_version *version, const launch_version *ma
         }
     for (unsigned k = 0; k < 2; k++)
         kin_text_deinit(&structures[k]);
-    kin_vec_deinit(&a.numbers);
-    kin_vec_deinit(&b.numbers);
+    kin_walk_deinit(&a);
+    kin_walk_deinit(&b);
     return right;
 }
 
@@ -533,7 +535,7 @@ launch_template_widen(const kernel_launcher *self, PyObject *const *in, uint32_t
         *like = t;
     }
     free(numbers);
-    kin_vec_deinit(&inputs.numbers);
+    kin_walk_deinit(&inputs);
     kin_text_deinit(&none);
     return far;
 }
