@@ -71,6 +71,17 @@ prepare_region(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph
     launch_region_note(version == NULL ? NULL : version->code);
 }
 
+/* Has torch to run the steps because of gradients? If that is for a checkpointed region, code for later calls is made all the same. */
+static bool
+is_refused_now(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in)
+{
+    if (!is_refused(self, subgraph, in))
+        return false;
+    if (self->context.training && launch_region_is_prepared())
+        prepare_region(self, v, subgraph, in);
+    return true;
+}
+
 /* Signal handlers are delayed in what follows (py/compat/signals.h), because their exceptions must not look like failed runs. */
 
 static kin_launch
@@ -78,11 +89,8 @@ run_held(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyOb
 {
     if (is_left_to_torch(self))
         return KIN_LAUNCH_NOT;
-    if (is_refused(self, subgraph, in)) {
-        if (self->context.training && launch_region_is_prepared())
-            prepare_region(self, v, subgraph, in);
+    if (is_refused_now(self, v, subgraph, in))
         return KIN_LAUNCH_NOT;
-    }
     self->keeps_met = true;
     launch_version *version = find_version(self, v, subgraph, in), *met = launch_take_met(self);
     if (met != NULL) {
@@ -213,7 +221,7 @@ learn_held(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, Py
     launch_timing took = self->begun;
     took.theirs = took.clock > 0 ? kin_clock_ns() - took.clock : 0;
     bool timed = took.theirs > 0 && !launch_timing_is_disturbed(&took);
-    if (is_left_to_torch(self) || is_refused(self, subgraph, in))
+    if (is_left_to_torch(self) || is_refused_now(self, v, subgraph, in))
         return;
     launch_version *version = launch_sizes_find(self, in, subgraph->nin);
     if (version == NULL && !launch_takes(self, v, subgraph, in))
@@ -253,7 +261,7 @@ run_chosen_kernels(kin_launcher *base, void *chosen, kin_entry *v, const kin_sub
     if (self->sizes.evicted && !launch_signature_fits(&version->signature, in)) /* another version has taken its place since it was chosen */
         return KIN_LAUNCH_NOT;
     bool held = kin_signals_hold();
-    kin_launch done = launch_or_try(self, version, v, subgraph, in, out);
+    kin_launch done = is_refused_now(self, v, subgraph, in) ? KIN_LAUNCH_NOT : launch_or_try(self, version, v, subgraph, in, out);
     if (held)
         kin_signals_release();
     return done;
