@@ -8,6 +8,9 @@ wrapper wants; once torch._dynamo is there, it makes way for the real one.
 Meta kernels also ask whether a condition between sizes holds with functions that work for symbols as well, and import them where they are used. They
 come with sympy, half a second or more. Among plain numbers the answer is the condition itself, so while a meta kernel runs (`call`), such an import of
 PyTorch's gives it functions that say so. What they are not made for is handed on to the real functions, which are imported then.
+
+Some give other results for other devices. What PyTorch's function for that says of a meta tensor is "cuda"; in a call of ours it is the device of the
+tensors that the meta tensors stand for.
 """
 
 import builtins
@@ -153,8 +156,25 @@ def _leave():
             builtins.__import__ = _import
 
 
-def call(op, args, kwargs):
-    """op(*args, **kwargs), on meta tensors."""
+def _answers_for_device():
+    """Has torch._meta_registrations.device_hint answer for our calls; False: this PyTorch has none."""
+    kernels = sys.modules.get("torch._meta_registrations")
+    theirs = getattr(kernels, "device_hint", None)
+    if theirs is None:
+        return False
+
+    def device_hint(tensor):
+        device = getattr(_here, "device", None)
+        return device if device is not None and tensor.is_meta else theirs(tensor)
+    kernels.device_hint = device_hint
+    return True
+
+
+_here = threading.local()
+_has_hint = _answers_for_device()
+
+
+def _call(op, args, kwargs):
     if _kept or _SYMBOLS in sys.modules:
         return op(*args, **kwargs)
     _enter()
@@ -162,3 +182,14 @@ def call(op, args, kwargs):
         return op(*args, **kwargs)
     finally:
         _leave()
+
+
+def call(op, args, kwargs, device="cpu"):
+    """op(*args, **kwargs), on meta tensors that stand for tensors of that type of device."""
+    global _has_hint
+    _has_hint = _has_hint or _answers_for_device()
+    _here.device, before = device, getattr(_here, "device", None)
+    try:
+        return _call(op, args, kwargs)
+    finally:
+        _here.device = before

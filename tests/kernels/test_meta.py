@@ -125,3 +125,17 @@ def test_symbols_are_left_to_symbolic_shapes():
     assert ask["guard_or_false"](size == 3) is False and ask["guard_or_true"](size == 3) is True
     assert ask["statically_known_true"](size == size) is True and str(ask["sym_or"](size == 3, size == 4)) == str(symbolic_shapes.sym_or(size == 3, size == 4))
     assert len(ask["free_unbacked_symbols"](size)) == 1 and builtins.__import__ is not _meta._import_for_meta
+
+
+def test_meta_kernels_are_told_the_device():
+    """PyTorch's own function for it says "cuda" of every meta tensor; for another device the operator gives other sizes."""
+    from kintsugi import _meta
+
+    weight, rows, bags = torch.rand(50, 8), torch.randint(0, 50, (24,)), torch.arange(0, 24, 6)
+    hint, meta = torch._meta_registrations.device_hint, torch.rand(2, device="meta")
+    for mode in range(3):
+        args = weight, rows, bags, False, mode, False, None
+        real = torch.ops.aten._embedding_bag.default(*args)
+        given = _meta.call(torch.ops.aten._embedding_bag.default, tuple(a.to("meta") if isinstance(a, torch.Tensor) else a for a in args), {}, "cpu")
+        assert [(t.shape, t.stride()) for t in given] == [(t.shape, t.stride()) for t in real]
+    assert hint(meta) == "cuda" and hint(weight) == "cpu"

@@ -36,7 +36,7 @@ MODELS = {
 model, x, loss = MODELS[sys.argv[1]]
 engine.set_option("trials", 0)
 asked, call = [], _meta.call
-_meta.call = lambda op, args, kwargs: asked.append(str(op)) or call(op, args, kwargs)
+_meta.call = lambda op, *rest: asked.append(str(op)) or call(op, *rest)
 step = kintsugi.compile(lambda x: loss(model(x)))
 for _ in range(4):
     step(x).backward()

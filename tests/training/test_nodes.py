@@ -535,3 +535,18 @@ def test_to_ask_for_a_node_keeps_no_graph_from_being_compiled():
         assert y.grad_fn is not None
         return y
     assert compiled_pair(loss, x)(x).grad_fn.name() == "CompiledFunctionBackward"
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+def test_bags_of_an_embedding_are_compiled(mode):
+    bag, rows = nn.EmbeddingBag(50, 8, mode=mode), torch.randint(0, 50, (6, 4))
+    compiled = kintsugi.compile(lambda rows: bag(rows).tanh().mean())
+    for _ in range(3):
+        bag.zero_grad()
+        loss = compiled(rows)
+        loss.backward()
+    given = bag.weight.grad.clone()
+    assert loss.grad_fn.name() == "CompiledFunctionBackward"
+    bag.zero_grad()
+    bag(rows).tanh().mean().backward()
+    torch.testing.assert_close(given, bag.weight.grad)

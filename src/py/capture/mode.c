@@ -505,12 +505,15 @@ lay_out_results(const capturing *c, const kin_capture_call *call, PyObject *args
 
 /* The operator on meta tensors, which must not import sympy for nothing (kintsugi/_meta.py). */
 static PyObject *
-call_meta(PyObject *op, PyObject *args, PyObject *kwargs)
+call_meta(const capturing *c, PyObject *op, PyObject *args, PyObject *kwargs)
 {
     static PyObject *call;
     if (kin_import_once(&call, "kintsugi._meta", "call") == NULL)
         return PyObject_Call(op, args, kwargs);
-    return PyObject_CallFunctionObjArgs(call, op, args, kwargs, NULL);
+    PyObject *type = PyObject_GetAttrString(c->device != NULL ? c->device : T.cpu, "type");
+    PyObject *made = type == NULL ? NULL : PyObject_CallFunctionObjArgs(call, op, args, kwargs, type, NULL);
+    Py_XDECREF(type);
+    return made;
 }
 
 /* What the call gives, learned by calling the operator on meta tensors. */
@@ -519,7 +522,7 @@ results_by_meta(capturing *c, const kin_capture_call *call)
 {
     prepare_kernels();
     PyObject *args = meta_of(c, call->args), *kwargs = args == NULL ? NULL : kin_map_values(call->kwargs, meta_of, c);
-    PyObject *result = kwargs != NULL && place_on_meta(c, kwargs) ? call_meta(call->op, args, kwargs) : NULL;
+    PyObject *result = kwargs != NULL && place_on_meta(c, kwargs) ? call_meta(c, call->op, args, kwargs) : NULL;
     result = lay_out_results(c, call, args, kwargs, result);
     PyObject *made = result == NULL ? NULL : wrap_result(c, call, result);
     Py_XDECREF(result);
