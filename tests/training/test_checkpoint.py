@@ -343,3 +343,50 @@ def test_what_the_function_raises_when_it_is_called_again():
         for _ in range(6):
             with pytest.raises(TypeError, match="NoneType"):
                 f(torch.randn(4, 8, requires_grad=True)).backward()
+
+
+class Attends(nn.Module):
+    """Its graph has calls that are deferred, so that code is chosen before all inputs exist."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm, self.all, self.back, self.heads = nn.LayerNorm(8), nn.Linear(8, 24), nn.Linear(8, 8), 2
+
+    def forward(self, x):
+        b, n, d = x.shape
+        q, k, v = self.all(self.norm(x)).reshape(b, n, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        return x + self.back(F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(b, n, d))
+
+
+def test_a_region_with_deferred_calls_is_launched():
+    blocks = nn.ModuleList(Attends() for _ in range(3))
+
+    def fn(x):
+        for block in blocks:
+            x = checkpoint(block, x, use_reentrant=False)
+        return x.square().mean()
+
+    compiled, x = kintsugi.compile(fn), torch.randn(2, 4, 8)
+    for _ in range(6):
+        loss = compiled(x)
+        loss.backward()
+    gradients = [p.grad / 6 for p in blocks.parameters()]
+    assert [region.ready for region in _checkpoint._regions.values()] == [True]
+    blocks.zero_grad()
+    fn(x).backward()
+    for one, p in zip(gradients, blocks.parameters(), strict=True):
+        torch.testing.assert_close(one, p.grad)
+
+
+def test_hooks_of_saved_tensors_see_what_eager_saves_where_code_was_chosen_before():
+    block, x, seen = Attends(), torch.randn(2, 4, 8), []
+    compiled = kintsugi.compile(block)
+    for _ in range(4):
+        loss = compiled(x).sum()
+        loss.backward()
+    for fn in (block, compiled):
+        shapes = []
+        with torch.autograd.graph.saved_tensors_hooks(lambda t, shapes=shapes: (shapes.append(tuple(t.shape)), t)[1], lambda t: t):
+            fn(x)
+        seen.append(shapes)
+    assert seen[0] == seen[1]
