@@ -32,7 +32,7 @@ static struct {
 } known;
 
 bool
-launch_results_prepare(PyObject *materialize, PyObject *note)
+launch_results_prepare(PyObject *launched, PyObject *materialize, PyObject *note)
 {
     known.apply = launch_training_apply(&pass_forward_method, &pass_backward_method);
     PyObject *zeros = kin_import("torch", "zeros"), *zero = zeros == NULL ? NULL : PyObject_CallFunction(zeros, "i", 1), *view = NULL, *node = NULL, *next = NULL;
@@ -52,7 +52,8 @@ launch_results_prepare(PyObject *materialize, PyObject *note)
     Py_XDECREF(view);
     Py_XDECREF(zero);
     Py_XDECREF(zeros);
-    return known.apply && known.probe_node && known.goes_to && known.task && known.dict && known.s_direct;
+    return known.apply && known.probe_node && known.goes_to && known.task && known.dict && known.s_direct &&
+           launch_reach_prepare(launched, known.apply, known.probe, note);
 }
 
 /* -- forward ------------------------------------------------------------------------------------------------------ */
@@ -116,6 +117,15 @@ others_are_from(const launch_training *t, uint32_t i)
     return false;
 }
 
+static bool
+has_views(const launch_training *t, uint32_t out, uint32_t nouts)
+{
+    for (uint32_t o = 0; o < nouts; o++)
+        if (t->base_of[o] == out + 1)
+            return true;
+    return false;
+}
+
 /* The argument of forward: (result,), or (result, (training, the graph's node, which result, seen_of each that it is made from)). */
 static PyObject *
 held_of(const launch_training *t, uint32_t i, PyObject *result, PyObject *stand_in, PyObject *const *seen)
@@ -135,7 +145,7 @@ held_of(const launch_training *t, uint32_t i, PyObject *result, PyObject *stand_
 
 /* Result i behind a node of its own, and before that those that it is made from. What is done leaves `results`. */
 static bool
-pass_result(const launch_training *t, uint32_t i, PyObject **results, PyObject **made, PyObject **seen)
+pass_result(const launch_training *t, uint32_t i, uint32_t nouts, PyObject **results, PyObject **made, PyObject **seen)
 {
     uint32_t out = t->out_of[i], n = 2;
     PyObject *args[KIN_CAPTURE_MOST_RESULTS + 3], *result = results[out];
@@ -144,7 +154,7 @@ pass_result(const launch_training *t, uint32_t i, PyObject **results, PyObject *
     results[out] = NULL;
     bool ok = true;
     for (uint32_t k = 0; ok && k < t->nresults; k++) {
-        ok = !is_from(t, i, k) || pass_result(t, k, results, made, seen);
+        ok = !is_from(t, i, k) || pass_result(t, k, nouts, results, made, seen);
         if (ok && is_from(t, i, k) && seen[k] != NULL)
             args[n++] = made[t->out_of[k]];
     }
@@ -155,21 +165,22 @@ pass_result(const launch_training *t, uint32_t i, PyObject **results, PyObject *
     PyObject *given = args[0] == NULL ? NULL : PyObject_Vectorcall(known.apply, args, n, NULL);
     if (given != NULL)
         Py_SETREF(made[out], given);
-    ok = given != NULL && (!others_are_from(t, i) || (seen[i] = seen_of(i, given)) != NULL);
+    bool viewed = has_views(t, out, nouts);
+    ok = given != NULL && (!(viewed || others_are_from(t, i)) || (seen[i] = seen_of(i, given)) != NULL) && (!viewed || launch_reach_see(given, seen[i]));
     Py_XDECREF(args[0]);
     Py_DECREF(result);
     return ok;
 }
 
 bool
-launch_results_pass(const launch_training *t, PyObject **results, PyObject **made)
+launch_results_pass(const launch_training *t, uint32_t nouts, PyObject **results, PyObject **made)
 {
     if (t->nresults <= 1)
         return true;
     PyObject **seen = calloc(t->nresults, sizeof *seen);
     bool ok = seen != NULL;
     for (uint32_t i = 0; ok && i < t->nresults; i++)
-        ok = pass_result(t, i, results, made, seen);
+        ok = pass_result(t, i, nouts, results, made, seen);
     for (uint32_t i = 0; seen != NULL && i < t->nresults; i++)
         Py_XDECREF(seen[i]);
     free(seen);

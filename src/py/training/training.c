@@ -98,7 +98,7 @@ prepare(void)
     known.s_materialize = PyUnicode_InternFromString("materialize_grads");
     known.s_note = PyUnicode_InternFromString("_kintsugi");
     known.ready = known.training != NULL && known.apply != NULL && known.hooks != NULL && known.anomaly != NULL && known.keeps_graph != NULL &&
-                  known.s_materialize != NULL && known.s_note != NULL && launch_results_prepare(known.s_materialize, known.s_note);
+                  known.s_materialize != NULL && known.s_note != NULL && launch_results_prepare(known.apply, known.s_materialize, known.s_note);
     known.failed = !known.ready;
     PyErr_Clear();
     return known.ready;
@@ -379,7 +379,7 @@ take_from_node(const launch_training *t, const launch_code *code, PyObject *give
     for (uint32_t i = 0; ok && i < code->nouts; i++)
         if (!is_outside(t, code, i))
             Py_SETREF(made[i], Py_NewRef(PyTuple_GET_ITEM(given, next++)));
-    ok = ok && launch_results_pass(t, results, made);
+    ok = ok && launch_results_pass(t, code->nouts, results, made);
     for (uint32_t i = 0; ok && i < code->nouts; i++) {
         const launch_out *o = &code->outs[i];
         if (o->kind == KIN_OUT_INPUT)
@@ -405,7 +405,7 @@ connect(const launch_code *code, const launch_inputs *inputs, forward_made *f, P
         args = node_arguments(f->t, code, f, note, inputs->in);
     if (args != NULL)
         given = PyObject_CallObject(known.apply, args);
-    bool ok = given != NULL && take_from_node(f->t, code, given, inputs->in, results, f->made) && launch_give_made(inputs, code, f->made, out);
+    bool ok = given != NULL && launch_reach_note(given, args) && take_from_node(f->t, code, given, inputs->in, results, f->made) && launch_give_made(inputs, code, f->made, out);
     for (uint32_t i = 0; results != NULL && i < code->nouts; i++)
         Py_XDECREF(results[i]);
     free(results);
@@ -462,27 +462,15 @@ run_forward(launch_code *code, uint32_t threads, PyObject *const *in, PyObject *
     return ok ? LAUNCH_DONE : LAUNCH_FAILED;
 }
 
-/* Does it matter that nothing comes back for it? The engine goes on there where eager would not have come by: hooks are called with None, nodes of the
- * program's own with zeros, and each node on the way frees what it has saved, so that a result that does need it comes too late. */
-static bool
-goes_on(PyObject *tensor)
-{
-    PyObject *hooks = PyObject_GetAttrString(tensor, "_backward_hooks"), *node = PyObject_GetAttrString(tensor, "grad_fn");
-    bool ends = hooks != NULL && node == Py_None && (hooks == Py_None || PyObject_Length(hooks) == 0);
-    Py_XDECREF(hooks);
-    Py_XDECREF(node);
-    PyErr_Clear();
-    return !ends;
-}
-
-/* Inputs that some of the results do not depend on. */
+/* Inputs that some of the results do not depend on, and for which it matters that the engine goes on there although nothing comes back: a result that does need
+ * them may come too late. */
 static bool
 sends_nothing_on(const launch_code *code, PyObject *const *in)
 {
     const launch_training *t = (launch_training *)code->training;
     uint64_t all = t->nresults < 64 ? ((uint64_t)1 << t->nresults) - 1 : UINT64_MAX;
     for (uint32_t i = 0; t->nresults > 1 && i < t->nwanting; i++)
-        if (t->gradient[i] != UINT32_MAX && t->depends[i] != all && goes_on(in[code->input_of[t->wanting[i]]]))
+        if (t->gradient[i] != UINT32_MAX && t->depends[i] != all && !launch_reach_is_quiet(in[code->input_of[t->wanting[i]]]))
             return true;
     return false;
 }

@@ -71,15 +71,26 @@ PyObject *launch_training_apply(PyMethodDef *forward_def, PyMethodDef *backward_
 
 /* -- results.c ----------------------------------------------------------------------------------------------------- */
 
-/* The names "materialize_grads" and "_kintsugi", interned; borrowed for the life of the process. */
-bool launch_results_prepare(PyObject *materialize, PyObject *note);
+/* The apply of the class of nodes of launches; the names "materialize_grads" and "_kintsugi", interned; borrowed for the life of the process. */
+bool launch_results_prepare(PyObject *launched, PyObject *materialize, PyObject *note);
 /* Where there are several results: they go to `results`, by out; in made[] are stand-ins. False with an exception. */
 bool launch_results_put_stand_ins(const launch_training *t, uint32_t nouts, PyObject **made, PyObject *saved, PyObject **results);
 /* ... and back, behind nodes of their own. */
-bool launch_results_pass(const launch_training *t, PyObject **results, PyObject **made);
+bool launch_results_pass(const launch_training *t, uint32_t nouts, PyObject **results, PyObject **made);
 /* What comes back to the graph's node past results that somebody looks at: new reference; NULL: nothing. It is added to what the program gives. */
 PyObject *launch_results_take_direct(const launch_training *t, PyObject *node);
 bool launch_results_add(PyObject *direct, PyObject **given, uint64_t *there);
+
+/* -- reach.c ------------------------------------------------------------------------------------------------------ */
+
+/* The apply of both classes of nodes, a leaf, the name "_kintsugi"; borrowed. */
+bool launch_reach_prepare(PyObject *launched, PyObject *passing, PyObject *leaf, PyObject *note);
+/* Does nobody notice if torch's engine goes on behind the tensor although no gradient came? */
+bool launch_reach_is_quiet(PyObject *tensor);
+/* For later launches: the node that gave these has these arguments. False: it could not be noted. */
+bool launch_reach_note(PyObject *given, PyObject *args);
+/* ... the hooks of a result that there are views of, seen_of in results.c. False with an exception. */
+bool launch_reach_see(PyObject *result, PyObject *seen);
 
 /* -- recompute.c ------------------------------------------------------------------------------------------------- */
 
