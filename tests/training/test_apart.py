@@ -4,6 +4,7 @@ import copy
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 import kintsugi
@@ -74,3 +75,27 @@ def test_results_that_are_gone_back_from_one_after_another(make):
     assert bool(cuts) == (make is _gan)
     if cuts:
         assert all(row["compiled"] for row in kintsugi.stats(compiled)["kernels"])
+
+
+def test_images_that_are_detached_behind_what_the_other_loss_begins_with_are_cut():
+    """The step of a GAN as it is written most often: real images first, then the made ones, detached in the middle of the discriminator's part."""
+    torch.manual_seed(0)
+    make, judge = nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Linear(16, 8), nn.Tanh()), nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 1))
+
+    def both(noise, real):
+        made = make(noise)
+        return F.softplus(-judge(real)).mean() + F.softplus(judge(made.detach())).mean(), made
+
+    compiled = kintsugi.compile(both)
+    for _ in range(12):
+        noise, real, seen = torch.randn(6, 4), torch.randn(6, 8), []
+        for f in (both, compiled):
+            loss, made = f(noise, real)
+            loss.backward()
+            F.softplus(-judge(made)).mean().backward()
+            seen.append([p.grad.clone() for m in (make, judge) for p in m.parameters()])
+            make.zero_grad()
+            judge.zero_grad()
+        for one, other in zip(*seen, strict=True):
+            assert torch.allclose(one, other, rtol=1e-4, atol=1e-6)
+    assert [part["compiled"] for part in kintsugi.stats(compiled)["kernels"]] == [True, True]

@@ -39,6 +39,24 @@ find_needed(const launch_training *t, uint64_t results, launch_needed *out)
     return ok;
 }
 
+/* Does the call look at memory that is there already, and do nothing else? On which side of the cut that happens does not matter: `images.detach()`. */
+static bool
+only_views(const kin_aten *g, const kin_aten_call *call)
+{
+    for (uint32_t i = call->args; i < call->args + call->nargs; i++)
+        if (g->args.at[i].written)
+            return false;
+    for (uint32_t r = 0; r < call->nresults; r++) {
+        uint32_t storage = kin_aten_at(g, call->results + r)->storage;
+        bool older = false;
+        for (kin_aten_val v = 1; !older && v < call->results; v++)
+            older = kin_aten_at(g, v)->storage == storage;
+        if (!older)
+            return false;
+    }
+    return call->nresults > 0;
+}
+
 /* The first call that only the others need, if all that this group needs stands before it. */
 static uint32_t
 first_of_others(const launch_training *t, const launch_needed *group, const launch_needed *others)
@@ -47,7 +65,7 @@ first_of_others(const launch_training *t, const launch_needed *group, const laun
     uint32_t cut = UINT32_MAX;
     for (uint32_t i = 0; i < c->joint.ncalls; i++) {
         uint32_t step = c->calls.at[i].step;
-        if (group->calls[i] && cut != UINT32_MAX && step >= cut)
+        if (group->calls[i] && cut != UINT32_MAX && step >= cut && !only_views(c->graph, &c->graph->calls.at[i]))
             return UINT32_MAX;
         if (!group->calls[i] && others->calls[i] && cut == UINT32_MAX)
             cut = step;
