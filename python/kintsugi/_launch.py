@@ -3,7 +3,7 @@
 The engine asks `make_subgraph` for a callable for every graph of a new recording (what stands between its calls waits for its end or runs with its
 results; a graph comes in pieces only where something may run the program's code, or change what later calls work on). A backend is a function (gm, example_inputs); it gets
 a torch.fx.GraphModule and real tensors: the ones of the recorded call, or zeros of the same kind where those are gone
-(results of earlier graphs). It is called again when the metadata of the inputs changes, up to eight times per graph; sizes that
+(results of earlier graphs), which require grad if a tensor of the call did. It is called again when the metadata of the inputs changes, up to eight times per graph; sizes that
 the recording leaves open are symbols (_symbols.py), so that one call serves them all.
 
 A backend that raises ends the call with torch._dynamo.exc.BackendCompilerFailed, as in stock PyTorch: somebody who tries one backend
@@ -169,7 +169,7 @@ class Subgraph:
         self.told_exact = set()  # (input, dim)
         self.dynamic = []  # (Symbolic, inputs that share memory, function of all inputs): for all sizes that fit
         self.shapes = None  # the functions of its operators are graphs for inputs like these: notes, parsed
-        self.waiting = None  # made for example inputs of which requires_grad is not known
+        self.waiting = None  # made for inputs that are like those of the recorded call, as far as is known: their kind, and what it is
         self.off = False  # a backend of ours has nothing for it
         self.quick = None  # results for inputs that a backend of ours knows again by itself, or None
 
@@ -258,16 +258,16 @@ class Subgraph:
         if self.waiting is not None:
             waiting_key, fn = self.waiting
             self.waiting = None
-            if waiting_key == _without_grad(key):
+            if waiting_key == key:
                 self.made[key] = fn
                 return fn
         for symbolic, shared, fn in reversed(self.dynamic):
             if symbolic.fits(inputs) and (self.pure or shared == _shared(inputs)):
                 return self._keep(key, fn)
         if self.nmade >= LIMIT:
-            self.note(f"its inputs changed their metadata more than {LIMIT} times")
+            self.note(f"the backend was called {LIMIT} times, each for other sizes, dtypes or numbers among its inputs")
             return None
-        return self._keep(key, self.build(inputs))
+        return self._keep(key, self.build(inputs, launched=True))
 
     def _keep(self, key, fn):
         if len(self.made) >= KEYS:
@@ -276,7 +276,7 @@ class Subgraph:
         return fn
 
     def build_example(self, examples):
-        inputs = [examples[leaf["vid"]] if leaf["vid"] in examples else _imitate(leaf["note"], leaf.get("class")) for leaf in self.entries]
+        inputs = [examples[leaf["vid"]] if leaf["vid"] in examples else _imitate(leaf["note"], leaf.get("class"), leaf.get("grad")) for leaf in self.entries]
         if any(value is _NOTHING for value in inputs):
             return  # built at the first launch
         fn = self.build(inputs)
@@ -284,10 +284,10 @@ class Subgraph:
         if all(leaf["vid"] in examples for leaf in self.entries):
             self.made[key] = fn
         elif not self.dynamic:
-            self.waiting = _without_grad(key), fn
+            self.waiting = key, fn
 
-    def build(self, inputs):
-        """Calls the backend; None when it raised and that is suppressed."""
+    def build(self, inputs, launched=False):
+        """Calls the backend; None when it raised and that is suppressed, or when the graph itself raises for the inputs of a launch."""
         if self.shapes is not None and not all(map(_is_like, inputs, self.shapes)):
             self.note("the functions of its operators were recorded for other sizes")
             return None
@@ -295,19 +295,28 @@ class Subgraph:
 
         self.nmade += 1
         with _settings():  # who runs the graph's nodes may leave them switched
-            return engine._run_held(self._compile, inputs)
+            return engine._run_held(self._compile, inputs, launched)
 
-    def _compile(self, inputs):
+    def _compile(self, inputs, launched):
         symbolic = self._find_symbols(inputs) if self.shapes is None and _reads_metadata(self.backend) else None
         start = time.perf_counter_ns()
         try:
-            fn = self._call_backend(inputs, symbolic)
+            try:
+                fn = self._call_backend(inputs, symbolic)
+            except Exception as error:
+                if symbolic is None or not symbolic.floats or type(error).__name__ != "TensorifyScalarRestartAnalysis":
+                    raise
+                self.sizes.floats = False  # AOTAutograd: what is made holds for one value of a float
+                symbolic = self._find_symbols(inputs)
+                fn = self._call_backend(inputs, symbolic)
         except _Waited as waited:
             raise waited.error from None
         except Declined as declined:
             self.note(f"it is not launched as a CUDA graph: {declined}")
             return None
         except Exception as error:
+            if launched and self.pure and self._is_programs_error(inputs):
+                return None
             failed = f"backend {_name(self.backend)} raised {_messages.describe_error(error)}"
             if not config.suppress_errors:
 
@@ -327,11 +336,12 @@ class Subgraph:
     def _find_symbols(self, inputs):
         """Symbols, where a size is open in the recording; None: there is none, or PyTorch has no symbols for such inputs."""
         opens = self.sizes.find(inputs)
-        free = self.sizes.dynamic is not False and any(type(value) is int and value not in (0, 1) for value in inputs)
+        floats = self.sizes.floats
+        free = self.sizes.dynamic is not False and any(type(value) is int or (floats and type(value) is float) for value in inputs)
         if not any(opens) and not free and not any(leaf["vid"] in self.numbers for leaf in self.entries):
             return None
         try:
-            return _symbols.Symbolic(self.entries, inputs, opens)
+            return _symbols.Symbolic(self.entries, inputs, opens, floats)
         except Exception as error:
             self.note(f"its sizes cannot be symbols, so it is compiled for each: {type(error).__name__}: {error}")
             return None
@@ -343,14 +353,14 @@ class Subgraph:
                 gm, join = self._open_outputs() if self.nested else (self.gm, None)
                 return _joined(self._quiet(_check_callable(self._ask_backend(gm, list(inputs))), gm), join)
         gm = fx.to_graph_module(self.graph, self.numbers, symbolic)
-        free = {i for i, dim in symbolic.places if dim is None}
+        free = {i for i, dim in symbolic.places if dim is None}  # numbers, which are inputs by themselves
         given, places, tensors = [], [], iter(i for i in range(len(inputs)) if i not in free)
         for node in gm.graph.find_nodes(op="placeholder"):
             i, dim = node.meta.pop("place", None) or (next(tensors), _ALL)
             places.append((i, dim))
-            fake = symbolic.fakes[i] if dim in (None, _ALL) else symbolic.fakes[i].size(dim)
+            fake = symbolic.fakes[i] if dim in (None, float, _ALL) else symbolic.fakes[i].size(dim)
             node.meta["example_value"] = fake
-            given.append(inputs[i] if dim == _ALL else fake)
+            given.append(inputs[i] if dim == _ALL else symbolic.floats[i] if dim is float else fake)
         with _compiling(self, symbolic.context):
             fixing = {}  # a size: the node that leaves one value of it
             fill_example_values(gm, symbolic.mode, lambda node: fixing.update(dict.fromkeys(symbolic.fixed_sizes() - set(fixing), node)))
@@ -358,7 +368,7 @@ class Subgraph:
             fn = _joined(self._quiet(_check_callable(self._ask_backend(gm, given)), gm), join)
         fixing.update(dict.fromkeys(symbolic.fixed_sizes() - set(fixing)))
         self._tell_exact_sizes(inputs, fixing)
-        return lambda *now: fn(*(now[i].shape[dim] if type(dim) is int else now[i] for i, dim in places))
+        return lambda *now: fn(*(now[i].shape[dim] if type(dim) is int else _symbols.float_tensor(now[i]) if dim is float else now[i] for i, dim in places))
 
     def _tell_exact_sizes(self, inputs, fixing):
         """Sizes that the program has marked as dynamic, and that what was compiled accepts one value of: each once for a recording."""
@@ -496,6 +506,13 @@ def _name(backend):
     return getattr(backend, "__name__", type(backend).__name__)
 
 
+class _Named:
+    """Stands for a backend that is an object, where PyTorch asks for a function's name."""
+
+    def __init__(self, backend):
+        self.__name__ = repr(backend)
+
+
 def _describe(value):
     """What a compiled graph may depend on, apart from the data."""
     if not isinstance(value, torch.Tensor):
@@ -522,10 +539,6 @@ def _shared(inputs):
     return frozenset(shared)
 
 
-def _without_grad(key):
-    return tuple(part[:5] if type(part) is tuple and len(part) == 6 else part for part in key)
-
-
 def _is_like(value, parts):
     if parts is None or not isinstance(value, torch.Tensor):
         return parts is None and not isinstance(value, torch.Tensor)
@@ -538,14 +551,17 @@ def imitate(note, cls=None):
     return None if value is _NOTHING else value
 
 
-def _imitate(note, cls=None):
+def _imitate(note, cls=None, grad=False):
     parts = fx.parse_note(note)
     if parts is None:
         return _NOTHING
     dtype, sizes, strides, device = parts
     with torch.no_grad():
         value = torch.empty_strided(sizes, strides, dtype=dtype, device=device).zero_()
-    return torch.nn.Parameter(value, requires_grad=value.is_floating_point()) if cls is torch.nn.Parameter else value
+    may_require = value.is_floating_point() or value.is_complex()
+    if cls is torch.nn.Parameter:
+        return torch.nn.Parameter(value, requires_grad=may_require)
+    return value.requires_grad_() if grad and may_require else value
 
 
 _CHANGING = ("setitem", "delitem", "iadd", "iand", "ifloordiv", "ilshift", "imatmul", "imul", "imod", "ior", "ipow",
@@ -590,7 +606,7 @@ def _backend_failed(backend, error):
     """PyTorch's exception; from 2.7 on it is told of a frame, too."""
     from torch._dynamo.exc import BackendCompilerFailed
     frame = [None] if len(inspect.signature(BackendCompilerFailed.__init__).parameters) > 3 else []
-    return BackendCompilerFailed(backend, error, *frame)
+    return BackendCompilerFailed(backend if hasattr(backend, "__name__") else _Named(backend), error, *frame)
 
 
 def makes_own_kernels(call):

@@ -1,11 +1,13 @@
 """Graphs with sizes that change, as custom backends get them: symbols in place of sizes, as stock PyTorch's compiler gives them.
 
 The recording leaves sizes open ("open" of a graph's inputs) and knows how numbers are computed of them (`numbers`). Each open size
-is an input of the graph of its own, a torch.SymInt, in front of the first tensor that has it; fake tensors with these sizes are in the
+is an input of the graph of its own, a torch.SymInt, in front of the first tensor that has it; a float that changes is a tensor
+of which the graph takes the item; fake tensors with these sizes are in the
 nodes' meta["example_value"]. What the backend assumes of the symbols while it compiles is asked of later sizes; where it does not
 hold, the backend is called again.
 """
 
+import math
 import operator
 
 import torch
@@ -52,10 +54,11 @@ def leaves(graph, numbers):
 
 
 class Symbolic:
-    """Symbols and fake tensors for one set of example inputs, and what was assumed of them. Without `opens` there are no symbols."""
+    """Symbols and fake tensors for one set of example inputs, and what was assumed of them. Without `opens` there are no symbols. `floats`:
+    numbers of that class are open too. As in stock PyTorch a graph gets them as tensors, of which it takes the item."""
 
-    def __init__(self, entries, examples, opens=None):
-        from torch._dynamo.source import LocalSource
+    def __init__(self, entries, examples, opens=None, floats=False):
+        from torch._dynamo.source import FloatTensorSource, LocalSource
         from torch._subclasses.fake_tensor import FakeTensorMode
         from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 
@@ -63,21 +66,28 @@ class Symbolic:
         self.shape_env = ShapeEnv()
         self.mode = FakeTensorMode(shape_env=self.shape_env, static_shapes=False)
         self.context = torch._guards.TracingContext(self.mode)
-        self.fakes, self.places, self.symbols, self.seen = [], [], [], 0
+        self.fakes, self.places, self.symbols, self.floats, self.seen = [], [], [], {}, 0
         for i, (entry, example, dims) in enumerate(zip(entries, examples, self.opens)):
             source = LocalSource(entry["name"], is_input=True)
             if isinstance(example, torch.Tensor):
                 self.fakes.append(self._fake(example, dims, source))
                 self._add((i, d, self.fakes[-1].size(d)) for d in sorted(dims))
             elif type(example) is int and opens is not None:
-                symbol = self.shape_env.create_symbol(example, source, dynamic_dim=DimDynamic.DYNAMIC)
+                symbol = self.shape_env.create_unspecified_symbol(example, source, DimDynamic.DYNAMIC)  # 0 and 1 are numbers like others
                 self.fakes.append(self.shape_env.create_symintnode(symbol, hint=example, source=source))
                 self._add([(i, None, self.fakes[-1])])
+            elif type(example) is float and floats and math.isfinite(example):
+                self.floats[i] = float_tensor(example)
+                self.fakes.append(self._fake(self.floats[i], frozenset(), FloatTensorSource(source)))
+                self._add([(i, None, self.fakes[-1].item())])
             else:
                 self.fakes.append(example)
-        # 0 and 1 are no symbols: what was compiled for them is for them.
         self.fixed = [(i, value) for i, value in enumerate(examples) if type(value) is int and (i, None) not in self.places]
-        self.layouts = list(map(_layout, examples, self.opens))
+        self.layouts = self._layouts(examples)
+
+    def _layouts(self, inputs):
+        return [float if i in self.floats and type(value) is float and not math.isnan(value) else _layout(value, dims)
+                for i, (value, dims) in enumerate(zip(inputs, self.opens))]
 
     def _fake(self, tensor, dims, source):
         context = _context_of(tensor, dims, source)
@@ -86,7 +96,7 @@ class Symbolic:
 
     def _add(self, found):
         for i, d, symbol in found:
-            if isinstance(symbol, torch.SymInt):
+            if isinstance(symbol, (torch.SymInt, torch.SymFloat)):
                 self.places.append((i, d))
                 self.symbols.append(symbol)
 
@@ -99,10 +109,14 @@ class Symbolic:
 
     def fits(self, inputs):
         """Does what was compiled for the examples hold for these inputs, too?"""
-        if self.layouts != list(map(_layout, inputs, self.opens)) or any(inputs[i] != value for i, value in self.fixed):
+        if self.layouts != self._layouts(inputs) or any(inputs[i] != value for i, value in self.fixed):
             return False
         guards = self.shape_env.produce_guards_expression(self.symbols)
         return guards is None or self.shape_env.evaluate_guards_expression(guards, self.values(inputs))
+
+
+def float_tensor(value):
+    return torch.tensor(value, dtype=torch.float64)
 
 
 def _context_of(tensor, dims, source):
@@ -126,6 +140,7 @@ class OpenSizes:
 
     def __init__(self, entries, dynamic):
         self.dynamic = dynamic
+        self.floats = dynamic is not False  # are they open, too?
         self.recorded = [frozenset(entry.get("open", ())) if dynamic is not False else frozenset() for entry in entries]
         self.changed = [set() for _ in entries]
         self.seen = None

@@ -106,6 +106,11 @@ class _Converter:
         for (k, dim), symbol in zip(self.symbolic.places, self.symbolic.symbols):
             if k != i:
                 continue
+            if k in self.symbolic.floats:
+                node = self.graph.placeholder(entry["name"])
+                node.meta["place"] = (k, float)
+                self.values[entry["vid"]] = self.graph.call_method("item", (node,))
+                continue
             name = str(symbol)
             node = by_name.get(name) if dim is not None else None
             if node is None:

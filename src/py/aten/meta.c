@@ -237,6 +237,14 @@ kin_meta_open(PyObject *record)
     return open;
 }
 
+bool
+kin_meta_requires_grad(PyObject *record, bool *asked)
+{
+    const meta_record *want = (const meta_record *)(const void *)PyBytes_AS_STRING(record);
+    *asked = is_wanted(want->mask, KIN_META_REQUIRES_GRAD);
+    return *asked && want->requires_grad;
+}
+
 int64_t
 kin_meta_size(PyObject *record, int i)
 {

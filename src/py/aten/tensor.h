@@ -46,6 +46,7 @@ PyObject *kin_meta_make(PyObject *tensor, unsigned mask);
 enum { KIN_SIZE_ANY = -2, KIN_SIZE_SOME = -1 }; /* any size; any but 0 and 1 */
 PyObject *kin_meta_make_open(PyObject *tensor, unsigned mask, uint64_t open, int64_t as);
 uint64_t kin_meta_open(PyObject *record);
+bool kin_meta_requires_grad(PyObject *record, bool *asked);
 /* The size in the record; negative when it is open or not asked for. */
 int64_t kin_meta_size(PyObject *record, int dim);
 /* Is the record missed by sizes, and at most strides? Then the bits of the sizes that differ. */

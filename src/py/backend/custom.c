@@ -29,6 +29,7 @@ typedef struct {
     PyObject *numbers;      /* {vid: (kind, operator, operands)}: what is computed of sizes */
     PyObject **slots;       /* what is known of this call, by vid; own references */
     uint32_t nslots;
+    bool gradients;         /* does a tensor of this call require grad? Then what is computed of it probably does */
 } lowering;
 
 /* What this plan has for the same subgraph; borrowed or NULL. */
@@ -456,10 +457,27 @@ find_open(const kin_entry *v, kin_vid vid)
             open |= kin_meta_open(kin_refs_get(&v->refs, t->facts.at[i].ref));
     for (uint32_t i = 0; i < t->steps.len; i++) {
         const kin_step *s = &t->steps.at[i];
+        if (s->kind == KIN_STEP_SIZE && t->vids.at[s->args] == vid && s->imm < 64)
+            open |= 1ull << s->imm; /* the program works with the number, whatever it is */
         if (s->kind == KIN_STEP_CHECK && s->imm == KIN_CHECK_META && t->vids.at[s->args] == vid)
             open |= kin_meta_open(kin_refs_get(&v->refs, s->ref));
     }
     return open;
+}
+
+/* Does the tensor require grad, if this call has not kept it? As its guard says, if it asks; what is computed of others probably does. */
+static bool
+requires_grad(const lowering *l, kin_vid vid)
+{
+    const kin_trace *t = &l->entry->v->trace;
+    bool asked = false;
+    for (uint32_t i = 0; i < t->facts.len; i++) {
+        bool required = t->facts.at[i].kind == KIN_FACT_T_META && t->facts.at[i].vid == vid &&
+                        kin_meta_requires_grad(kin_refs_get(&l->entry->v->refs, t->facts.at[i].ref), &asked);
+        if (asked)
+            return required;
+    }
+    return l->gradients && t->vals.at[vid].kind == KIN_VAL_STEP;
 }
 
 /* What was seen of a tensor that no torch call of the recording gave: its note, or its class. */
@@ -474,7 +492,8 @@ note_seen(const lowering *l, PyObject *input, kin_vid vid)
         PyDict_SetItemString(input, "note", seen);
 }
 
-/* Writes into each tensor among the graph's inputs which of its sizes are dynamic: a list "open". */
+/* Writes into each tensor among the graph's inputs which of its sizes are dynamic: a list "open". And whether one that the call has not
+ * kept probably requires grad. */
 static kin_status
 note_open(const lowering *l, PyObject *graph)
 {
@@ -484,6 +503,8 @@ note_open(const lowering *l, PyObject *graph)
         uint64_t open = vid == NULL ? 0 : find_open(l->entry->v, (kin_vid)PyLong_AsUnsignedLong(vid));
         if (vid != NULL)
             note_seen(l, input, (kin_vid)PyLong_AsUnsignedLong(vid));
+        if (vid != NULL && requires_grad(l, (kin_vid)PyLong_AsUnsignedLong(vid)))
+            PyDict_SetItemString(input, "grad", Py_True);
         PyObject *dims = open == 0 ? NULL : PyList_New(0);
         for (int d = 0; dims != NULL && d < 64; d++) {
             PyObject *dim = open >> d & 1 ? PyLong_FromLong(d) : NULL;
@@ -545,20 +566,40 @@ note_guarded(lowering *l)
     }
 }
 
+static bool
+looks_as_recorded(const kin_entry *v, kin_vid vid, PyObject *obj)
+{
+    PyObject *was = v->trace.vals.at[vid].note == 0 ? NULL : kin_refs_get(&v->refs, v->trace.vals.at[vid].note);
+    PyObject *is = was == NULL || !kin_is_tensor(obj) ? NULL : kin_tensor_note(obj);
+    bool same = is != NULL && kin_exact_equal(is, was);
+    Py_XDECREF(is);
+    PyErr_Clear();
+    return same;
+}
+
 /* Tensors that only later epochs read, such as the parameters of inner modules, if they look as they did in the recording. */
 static void
 note_live(lowering *l)
 {
     const kin_entry *v = l->entry->v;
     for (kin_vid vid = 1; vid < l->nslots; vid++) {
-        PyObject *was = v->trace.vals.at[vid].note == 0 ? NULL : kin_refs_get(&v->refs, v->trace.vals.at[vid].note);
-        PyObject *live = was == NULL || l->slots[vid] != NULL ? NULL : kin_guard_live(v, vid, l->slots);
-        PyObject *is = live == NULL || !kin_is_tensor(live) ? NULL : kin_tensor_note(live);
-        if (is != NULL && kin_exact_equal(is, was))
-            l->slots[vid] = Py_NewRef(live);
-        Py_XDECREF(is);
+        PyObject *live = v->trace.vals.at[vid].note == 0 || l->slots[vid] != NULL ? NULL : kin_guard_live(v, vid, l->slots);
         PyErr_Clear();
+        if (live != NULL && looks_as_recorded(v, vid, live))
+            l->slots[vid] = Py_NewRef(live);
     }
+}
+
+static bool
+requires_gradients(const lowering *l)
+{
+    const kin_entry *v = l->entry->v;
+    bool required = false, asked;
+    for (kin_vid vid = 1; !required && vid < l->nslots && v->grad; vid++)
+        required = l->slots[vid] != NULL && kin_is_tensor(l->slots[vid]) && kin_tensor_requires_grad(l->slots[vid]);
+    for (uint32_t i = 0; !required && i < v->trace.facts.len && v->grad; i++)
+        required = v->trace.facts.at[i].kind == KIN_FACT_T_META && kin_meta_requires_grad(kin_refs_get(&v->refs, v->trace.facts.at[i].ref), &asked);
+    return required;
 }
 
 /* What is known of this call goes into an array of our own, with the numbers computed of it. */
@@ -570,7 +611,8 @@ prepare(lowering *l, PyObject *const *slots)
     if (l->slots == NULL)
         return KIN_NOMEM;
     for (uint32_t vid = 0; slots != NULL && vid < l->nslots; vid++)
-        l->slots[vid] = Py_XNewRef(slots[vid]);
+        if (slots[vid] != NULL && (l->entry->v->trace.vals.at[vid].note == 0 || looks_as_recorded(l->entry->v, vid, slots[vid])))
+            l->slots[vid] = Py_NewRef(slots[vid]);
     note_guarded(l);
     note_live(l);
     return find_helpers(l) ? note_numbers(l) : KIN_PYERR;
@@ -582,6 +624,7 @@ kin_custom_lower(const kin_custom *custom, kin_entry_object *entry, PyObject *co
     kin_entry *v = entry->v;
     lowering l = {.custom = custom, .entry = entry};
     bool ok = prepare(&l, slots) == KIN_OK && plan_until_right(&l) == KIN_OK;
+    l.gradients = ok && requires_gradients(&l);
     for (uint32_t u = 0; ok && u < l.subgraphs->at.len; u++)
         ok = note_open(&l, PyList_GET_ITEM(l.graphs, u)) == KIN_OK;
     if (!ok)

@@ -244,6 +244,17 @@ is_done_again(const kin_compiled *self)
     return self->warm || kin_lower_is_custom(self);
 }
 
+/* The call has changed what guards ask for: the tensors among its arguments are examples still. */
+static void
+keep_arguments(const kin_entry *v, PyObject **slots, uint32_t count)
+{
+    for (uint32_t vid = 0; vid < count; vid++) {
+        const kin_val *val = &v->trace.vals.at[vid];
+        if (slots[vid] != NULL && !(val->kind == KIN_VAL_SRC && val->access == KIN_ACCESS_LOCAL && val->note != 0 && kin_is_tensor(slots[vid])))
+            Py_CLEAR(slots[vid]);
+    }
+}
+
 /* Gives the graphs of a new entry to the backend, with the values of this call as examples, and where that is wanted does the call again
  * with what the backend made of them, if nobody can tell; *value is the call's result. False with an exception when the backend's error is to
  * be raised, or the one of what it made. */
@@ -261,7 +272,9 @@ lower(call_state *c, PyCodeObject *code, kin_entry_object *entry, PyObject *rand
     PyObject **slots = c->shape == NULL || entry->growing || c->shape->plan == NULL ? NULL : kin_entry_slots_take(entry);
     bool filled = slots != NULL && kin_bind_fits(c->shape->plan, &c->bind) && call_fill_roots(entry, c, slots) &&
                   kin_guard_eval(entry->v, 0, slots, &miss);
-    bool ok = kin_lower_entry(c->self, entry, filled ? slots : NULL);
+    if (!filled && slots != NULL)
+        keep_arguments(entry->v, slots, count);
+    bool ok = kin_lower_entry(c->self, entry, slots);
     PyObject *type, *error, *traceback;
     PyErr_Fetch(&type, &error, &traceback);
     if (!ok) /* the next call raises as well */

@@ -4,7 +4,6 @@
 #include "py/compat/kinds.h"
 #include "py/compat/imports.h"
 #include "py/guardeval/class_same.h"
-#include "py/guardeval/guard_source.h"
 #include "py/recorder/rec.h"
 
 static uint32_t lost_slot;
@@ -338,36 +337,6 @@ kin_vid
 rec_as_const(rec *r, kin_vid vid)
 {
     return r->info.at[vid].as_const ? r->info.at[vid].as_const : vid;
-}
-
-/* Steals `source`. */
-static bool
-is_noted(rec *r, PyObject *source)
-{
-    int found = source == NULL ? -1 : PySet_Contains(r->opt->dynamic_sources, source);
-    Py_XDECREF(source);
-    if (found < 0)
-        PyErr_Clear();
-    return found > 0;
-}
-
-/* Did the value change between earlier calls? Then the guard leaves it open from now on. */
-bool
-rec_is_dynamic(rec *r, kin_vid vid)
-{
-    if (r->opt->dynamic_sources == NULL || PySet_GET_SIZE(r->opt->dynamic_sources) == 0)
-        return false;
-    bool number = O(r, vid) != NULL && PyLong_CheckExact(O(r, vid)) && r->t->vals.at[vid].kind == KIN_VAL_SRC;
-    return is_noted(r, kin_value_source(r->v, vid)) || (number && rec_is_number_in_sized(r, vid)) || (number && is_noted(r, kin_alike_source(r->v, vid)));
-}
-
-/* Did anything of the class? Then each lookup in it is a fact of its own. */
-bool
-rec_class_is_dynamic(rec *r, PyTypeObject *tp)
-{
-    if (rec_made_class(r, (PyObject *)tp) != 0 || r->opt->dynamic_sources == NULL || PySet_GET_SIZE(r->opt->dynamic_sources) == 0 || (tp->tp_flags & Py_TPFLAGS_IMMUTABLETYPE))
-        return false;
-    return is_noted(r, kin_class_source(tp));
 }
 
 /* More digits than sys.set_int_max_str_digits() lets through at its strictest: whether text can be made of such a number,
