@@ -8,17 +8,13 @@ import traceback
 
 BREAK_PAGE = "https://meta-pytorch.github.io/compile-graph-break-site/gb/{}.html"
 STANDARD = os.path.dirname(os.__file__) + os.sep  # files below it are of the standard library, unless they are of an installed package
-_rows = None
 
 
 def rows():
-    """All reasons for graph breaks, as dicts."""
-    global _rows
-    if _rows is None:
-        from ._engine import engine
+    """All reasons for graph breaks, as dicts. One depends on a setting of PyTorch's."""
+    from ._engine import engine
 
-        _rows = engine.break_rows()
-    return _rows
+    return engine.break_rows()
 
 
 def find_row(key):

@@ -175,3 +175,20 @@ def test_sizes_that_data_decides_are_asked_again(size):
         x, n = torch.tensor(values), torch.tensor([1, 2])
         a, b = compiled(x, n), fn(x, n)
         assert torch.equal(a[0], b[0]) and a[1] == b[1]
+
+
+@pytest.mark.parametrize("captures", [False, True])
+def test_a_decision_on_a_number_says_what_the_setting_is(captures):
+    """With capture_scalar_outputs the text said that it was off."""
+    import torch._dynamo
+
+    def decides(x):
+        s = x.sum().item()
+        return x * 2 if s > 0 else x
+    first = "Data-dependent branching" if captures else "Unsupported Tensor.item() call with capture_scalar_outputs=False"
+    with torch._dynamo.config.patch(capture_scalar_outputs=captures):
+        (reason,) = kintsugi.explain(decides)(torch.ones(2)).break_reasons
+        assert reason.reason.startswith(first) and ("gb0170" if captures else "gb0124") in reason.reason
+        with pytest.raises(kintsugi.Unsupported) as raised:
+            kintsugi.compile(decides, fullgraph=True)(torch.ones(2))
+        assert str(raised.value).startswith(first)

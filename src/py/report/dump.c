@@ -3,6 +3,7 @@
 #include "py/compat/signals.h"
 #include "py/launch/launch.h"
 #include "py/guardeval/guard.h"
+#include "py/report/log.h"
 #include "py/report/dump_priv.h"
 #include "py/report/exact_sizes.h"
 
@@ -149,9 +150,8 @@ split_text(const char *text, char separator)
 static PyObject *
 describe_row(unsigned why)
 {
-    const kin_break_row *row = kin_break_find(why);
-    if (row == NULL)
-        row = kin_break_find(KIN_WHY_INTERNAL);
+    const kin_break_row *found = kin_break_find(why);
+    const kin_break_row told = kin_row_told(found != NULL ? found : kin_break_find(KIN_WHY_INTERNAL)), *row = &told;
     PyObject *entry = PyDict_New();
     if (entry == NULL)
         return NULL;

@@ -1,6 +1,8 @@
 /* Events written by dispatch (log.h). */
 #include "py/report/log.h"
 
+#include <string.h>
+
 #include "core/diag/breaks.h"
 #include "core/diag/text.h"
 #include "py/compat/kinds.h"
@@ -75,6 +77,33 @@ add_columns(kin_state *st, const kin_entry_object *entry, const kin_step *step)
     kin_event_int(st->log, "end_column", place.end_column);
 }
 
+static bool
+captures_scalars(void)
+{
+    PyObject *type, *error, *traceback, *modules = PyImport_GetModuleDict(); /* borrowed */
+    PyErr_Fetch(&type, &error, &traceback);
+    PyObject *config = modules == NULL ? NULL : PyDict_GetItemString(modules, "torch._dynamo.config");
+    PyObject *on = config == NULL ? NULL : PyObject_GetAttrString(config, "capture_scalar_outputs");
+    bool captures = on == Py_True;
+    Py_XDECREF(on);
+    PyErr_Restore(type, error, traceback);
+    return captures;
+}
+
+kin_break_row
+kin_row_told(const kin_break_row *row)
+{
+    static const char off[] = "capture_scalar_outputs=False";
+    size_t length = strlen(row->type), end = sizeof off - 1;
+    kin_break_row told = *row;
+    if (length > end && strcmp(row->type + length - end, off) == 0 && captures_scalars()) {
+        const kin_break_row *branch = kin_break_find(KIN_ROW_DATA_DEPENDENT_BRANCH + 1);
+        told.type = branch->type;
+        told.stock = branch->stock;
+    }
+    return told;
+}
+
 static void
 log_step(kin_state *st, const kin_entry_object *entry, const kin_step *step)
 {
@@ -83,7 +112,7 @@ log_step(kin_state *st, const kin_entry_object *entry, const kin_step *step)
         begin(st, KIN_EVENT_BREAK, entry->name);
         add_step_place(st, entry, step);
         kin_event_why(st->log, step->why);
-        kin_event_str(st->log, "type", row == NULL ? "" : row->type);
+        kin_event_str(st->log, "type", row == NULL ? "" : kin_row_told(row).type);
     } else if ((step->flags & KIN_STEP_EFFECT) && !(step->flags & (KIN_STEP_SUNK | KIN_STEP_TORCH)) &&
                step->kind < KIN_STEP_CHECK) { /* control steps come last in steps.def */
         begin(st, KIN_EVENT_EFFECT, entry->name);
@@ -166,7 +195,7 @@ kin_log_refusal(kin_state *st, PyObject *name, const kin_entry *v, const kin_ste
     kin_text stack = {0};
     begin(st, KIN_EVENT_REFUSE, name);
     kin_event_why(st->log, step->why);
-    kin_event_str(st->log, "type", row == NULL ? "" : row->type);
+    kin_event_str(st->log, "type", row == NULL ? "" : kin_row_told(row).type);
     add_frames(&stack, v, step->snap);
     kin_event_str(st->log, "stack", stack.at == NULL ? "" : stack.at);
     kin_text_deinit(&stack);

@@ -4,6 +4,7 @@
 #ifndef KIN_PY_REPORT_LOG_H
 #define KIN_PY_REPORT_LOG_H
 
+#include "core/diag/breaks.h"
 #include "py/cache/entry_object.h"
 #include "py/driver/record.h"
 
@@ -35,5 +36,8 @@ void kin_log_bug(kin_state *st, PyObject *name, const char *where, const char *m
 /* A size that is marked as dynamic is fixed in the graph that a backend compiles: at the line (NULL, 0: not known), to this number. */
 void kin_log_exact_size(kin_state *st, PyObject *name, uint32_t entry, const char *source, int64_t size, const char *filename, int line, const char *text);
 void kin_log_reset(kin_state *st);
+
+/* The row as users are told it now: with torch._dynamo.config.capture_scalar_outputs, what a number of a tensor decides on is a branch like others. */
+kin_break_row kin_row_told(const kin_break_row *row);
 
 #endif
