@@ -112,9 +112,7 @@ class ExplainOutput:
             block = "\n".join("    " + line if line else "" for line in reason.reason.splitlines())
             lines += [f"  Break Reason {number}:", "    Reason: " + block.lstrip(), "    User Stack:"]
             lines += [f"      {line}" for line in _stack_lines(reason.user_stack)]
-        if self.deferred_effects:
-            lines.append("Deferred Effects (replayed without ending a graph):")
-            lines += [f"  {e['text']}  {_messages.effect_place(e)}" for e in self.deferred_effects]
+        lines += _effect_lines(self.deferred_effects)
         lines += _handed_out_lines(self.handed_out)
         lines += _asked_lines(self.is_compiling)
         lines += _exact_lines(self.exact_sizes)
@@ -213,11 +211,25 @@ def _stack_lines(stack):
     return [f"{f.filename}:{f.lineno} in {f.name}" + (f": {f.line}" if f.line else "") for f in shown or stack]
 
 
+def _is_internal(effect):
+    """Does code of PyTorch's call a function of PyTorch's? Users know of neither."""
+    return _messages.library_of(effect["filename"]) == "torch" and effect["text"].startswith("torch.")
+
+
+def _effect_lines(effects):
+    shown = [effect for effect in effects if not _is_internal(effect)]
+    lines = [f"  {effect['text']}  {_messages.effect_place(effect)}" for effect in shown]
+    hidden = len(effects) - len(shown)
+    if hidden:
+        lines.append(f"  of library code: torch {hidden} (listed in .deferred_effects)")
+    return ["Deferred Effects (replayed without ending a graph):", *lines] if lines else []
+
+
 def _op_name(op):
     """torch.sin, Tensor.sum, operator.add, my_module.my_function."""
     name = getattr(op, "__name__", None)
     if not callable(op) or name is None:
-        return str(op)
+        return str(op).removesuffix(".__closure__[0].__dynamo_disable").replace("torch.optim.optimizer.", "torch.optim.")  # a wrapper of PyTorch's
     torch = sys.modules.get("torch")
     if torch is not None and getattr(torch, name, None) is op:
         return f"torch.{name}"

@@ -1,0 +1,28 @@
+"""What explain() prints is in words of the program: what PyTorch's own code does on the way is counted, not listed."""
+import pytest
+import torch
+
+kintsugi = pytest.importorskip("kintsugi", reason="the extension is not built", exc_type=ImportError)
+
+
+@pytest.mark.parametrize("name", ["Adam", "SGD", "RMSprop"])
+def test_a_training_step_lists_the_effects_of_the_program(name):
+    """Effects inside of an optimizer's step (record_function, questions about devices) were listed as if the program had them."""
+    model = torch.nn.Linear(3, 3)
+    optimizer = getattr(torch.optim, name)(model.parameters(), lr=0.01)
+
+    def step(x):
+        optimizer.zero_grad()
+        loss = model(x).sum()
+        print("loss")
+        loss.backward()
+        optimizer.step()
+        return loss
+    for _ in range(2):
+        step(torch.ones(2, 3))
+    found = kintsugi.explain(step)(torch.ones(2, 3))
+    text = str(found)
+    effects = text.partition("Deferred Effects")[2].partition("torch.compiler.is_compiling() was asked")[0]
+    assert "print('loss')" in effects and "record_function" not in effects and "graph_break" not in effects
+    assert f"of library code: torch {len(found.deferred_effects) - 1} (listed in .deferred_effects)" in effects
+    assert "__dynamo_disable" not in text and "zero_grad" in text.partition("Ops 1:")[2].splitlines()[1]
