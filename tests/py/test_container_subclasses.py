@@ -1,4 +1,5 @@
 """Classes derived from list and dict that the program makes and fills with tensors end no graph: what only moves references is no break."""
+import collections
 import typing
 
 import pytest
@@ -108,3 +109,72 @@ def test_truth_of_tuples_of_all_classes(monkeypatch):
     monkeypatch.setattr(Plain, "__len__", lambda self: 0, raising=False)
     for value in values:
         assert torch.equal(compiled(x, value), fn(x, value)), value
+
+
+class Filled(collections.OrderedDict):
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.count = len(self)
+
+
+class Twice(Filled):
+    def __init__(self, **kwargs):
+        super().__init__([("b", 0)], a=1)
+        super().__init__(**kwargs)
+        self["z"] = self.pop("a")
+
+
+class Asking(collections.OrderedDict):
+    """OrderedDict.__init__ asks this __setitem__, which dict's does not."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+
+    def __setitem__(self, key, value):
+        super().__setitem__(key, value * 2)
+
+
+class Bent(collections.OrderedDict):
+    def __init__(self, **kwargs):
+        dict.__init__(self, **kwargs)
+
+
+def ordered(cls, x):
+    made = cls(a=x, c=x * 2)
+    made["b"] = x.sin()
+    if "a" in made:
+        made.move_to_end("a")
+    return list(made), [made[key] for key in made], getattr(made, "count", None), made
+
+
+def from_pairs(cls, x):
+    return [list(cls(pairs).items()) for pairs in ([("k", x), ("j", x), ("k", x + 1)], {"q": x}, collections.OrderedDict(p=x))], len(cls())
+
+
+def plain(value):
+    if isinstance(value, torch.Tensor):
+        return value.tolist()
+    if isinstance(value, dict):
+        return type(value), [(key, plain(item)) for key, item in value.items()], vars(value)
+    return [plain(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def through_dict(cls, x):
+    made = cls(a=x)
+    return len(made), list(made)
+
+
+@pytest.mark.parametrize("fn, cls, whole", [(ordered, Filled, True), (ordered, Twice, True), (ordered, Asking, False), (from_pairs, Filled, True),
+                                            (through_dict, Bent, False)])
+def test_ordered_dicts_with_an_init_of_their_own(fn, cls, whole):
+    """`super().__init__(*args, **kwargs)` of OrderedDict ended the graph; that of dict did not."""
+    compiled = kintsugi.compile(fn, fullgraph=whole, backend="eager")
+    for n in (2, 2, 3):
+        x = torch.arange(1.0, n)
+        try:
+            want = fn(cls, x)
+        except Exception as error:
+            with pytest.raises(type(error)):
+                compiled(cls, x)
+            continue
+        assert plain(compiled(cls, x)) == plain(want)

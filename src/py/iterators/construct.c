@@ -278,16 +278,27 @@ construct_dict(rec *r, const rec_args *a, PyObject *alloc)
     return rec_model_value(r, a, obj);
 }
 
-/* dict.__init__(self, ...), as an __init__ of the program calls it. */
+/* Does it put what it is given into an instance of the class without asking the program? */
+static bool
+is_filling_init(PyObject *callee, PyTypeObject *tp)
+{
+    static PyObject *init, *ordered_init; /* borrowed, of static types */
+    if (init == NULL) {
+        init = PyDict_GetItemString(kin_type_dict(&PyDict_Type), "__init__");
+        ordered_init = PyDict_GetItemString(kin_type_dict(&PyODict_Type), "__init__");
+    }
+    if (tp == NULL || rec_dict_base(tp) == &PyDict_Type)
+        return tp != NULL && callee == init;
+    return callee == ordered_init && tp->tp_as_mapping->mp_ass_subscript == PyODict_Type.tp_as_mapping->mp_ass_subscript;
+}
+
+/* dict.__init__(self, ...) or that of OrderedDict, as an __init__ of the program calls it. */
 static bool
 call_dict_init(rec *r, const rec_args *a)
 {
-    static PyObject *init; /* borrowed, of a static type */
     kin_vid *pairs = NULL;
     uint32_t n = 0;
-    if (init == NULL)
-        init = PyDict_GetItemString(kin_type_dict(&PyDict_Type), "__init__");
-    if (O(r, a->callee) != init || a->npos < 1 || rec_own_mapping(r, a->args[0]) == NULL)
+    if (a->npos < 1 || rec_own_mapping(r, a->args[0]) == NULL || !is_filling_init(O(r, a->callee), r->info.at[a->args[0]].type))
         return false;
     const rec_args from = {.args = a->args + 1, .npos = a->npos - 1, .nkw = a->nkw, .kwnames = a->kwnames};
     if (!rec_dict_pairs(r, &from, &pairs, &n))
