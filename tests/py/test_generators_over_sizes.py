@@ -66,3 +66,28 @@ def test_an_iterator_goes_on_where_it_was():
     for n in LENGTHS:
         ours, theirs = compiled(x, n), fn(x, n)
         assert torch.equal(ours[0], theirs[0]) and ours[1] == theirs[1]
+
+
+@pytest.mark.parametrize("fn", [
+    lambda x: (x + max(r.shape[0] for r in x), max(r.shape[0] * len(x) for r in x)),
+    lambda x: x[min(len(x) - 1 - i for i, _ in enumerate(x))],
+    lambda x: sorted(set(len(x) % (i + 1) for i, _ in enumerate(x))),
+    lambda x: sorted(frozenset(len(x) % (i + 1) for i, _ in enumerate(x))),
+    lambda x: [x.sum() * k for k in sorted(-i * len(x) for i, _ in enumerate(x))],
+    lambda x: ",".join(str(len(x) + i) for i, _ in enumerate(x)),
+    lambda x: sum((len(x) * i for i, _ in enumerate(x)), 5),
+    lambda x: max(v for v in (len(x), 2.5, True)),
+    lambda x: x * 2 if max(len(x) * i for i, _ in enumerate(x)) > 6 else x,
+    lambda x: x * (3 in set(len(x) + i for i, _ in enumerate(x))),
+], ids=["max", "min", "set", "frozenset", "sorted", "join", "sum", "classes", "decides", "contains"])
+def test_numbers_computed_of_sizes(fn):
+    """max, set, sorted, str.join ... of a generator's numbers ended the graph as soon as the numbers were not constants any more."""
+    def answer(call, x):
+        try:
+            return torch.utils._pytree.tree_map(lambda v: v.tolist() if isinstance(v, torch.Tensor) else (type(v), v), call(x))
+        except (ValueError, IndexError) as error:
+            return type(error), str(error)
+    compiled = kintsugi.compile(fn, fullgraph=True, backend="eager")
+    for rows in (3, 3, 2, 5, 1, 4, 0, 6):
+        x = torch.arange(4.0 * rows).reshape(rows, 4)
+        assert answer(compiled, x) == answer(fn, x)

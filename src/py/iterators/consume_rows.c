@@ -37,6 +37,26 @@ need_atom(rec *r, kin_vid arg)
     return (rec_is_const(r, arg) || r->info.at[arg].held) && rec_need_const(r, arg) != 0;
 }
 
+/* Numbers and strings of which some are not known, such as sizes that vary: the call is done again, with a tuple in place of what gave them. 0: not so. */
+static kin_vid
+call_with_items(rec *r, rec_consumer *c)
+{
+    kin_vid call[3] = {c->call.callee};
+    for (uint32_t i = 0; i < c->n; i++) {
+        if (O(r, c->items[i]) == NULL && c->held != NULL && c->asked == 0)
+            r->info.at[c->items[i]].obj = c->held[i];
+        PyObject *item = O(r, c->items[i]);
+        if (item == NULL || !(rec_is_number(item) || PyUnicode_CheckExact(item)) || VIRTUAL(r, c->items[i]) != NULL || rec_data_of(r, c->items[i]) != REC_NO_DATA)
+            return 0;
+    }
+    for (uint32_t i = 0; i < c->n; i++)
+        rec_need_type(r, c->items[i]);
+    kin_vid items = rec_build_tuple(r, c->items, c->n, NULL);
+    for (uint32_t i = 0; i < c->call.npos; i++)
+        call[1 + i] = c->args[i] == c->source ? items : rec_as_const(r, c->args[i]);
+    return rec_step_out(r, KIN_STEP_CALL, KIN_STEP_PURE, call, c->call.npos + 1);
+}
+
 /* min, max, sum, str.join, frozenset of constants: a constant. Other arguments must be constant, too. */
 static bool
 finish_constant(rec *r, rec_consumer *c)
@@ -44,8 +64,12 @@ finish_constant(rec *r, rec_consumer *c)
     for (uint32_t i = 0; i < c->call.npos; i++)
         if (c->args[i] != c->source && !need_atom(r, c->args[i]))
             return false;
-    if (!items_constant(r, c))
-        return false;
+    if (!items_constant(r, c)) {
+        kin_vid out = c->call.npos <= 2 && c->call.nkw == 0 ? call_with_items(r, c) : 0;
+        if (out != 0)
+            push_result(r, c, out);
+        return out != 0;
+    }
     rec_drop(r, c->call.ndrop);
     rec_await_const(r);
     return true;
@@ -152,7 +176,16 @@ finish_sorted(rec *r, rec_consumer *c)
 {
     rec_frame *f = r->top;
     PyObject *list = kin_watch_localsplus(f->f)[f->nlocals + f->sp - c->call.ndrop];
-    if (!items_constant(r, c) || !PyList_CheckExact(list) || PyList_GET_SIZE(list) != (Py_ssize_t)c->n)
+    if (!items_constant(r, c)) {
+        kin_vid out = c->call.npos == 1 ? call_with_items(r, c) : 0;
+        if (out == 0)
+            return false;
+        rec_make_virtual(r, out, VIRTUAL_LIST, NULL, 0, false);
+        r->info.at[out].type = &PyList_Type;
+        push_result(r, c, out);
+        return true;
+    }
+    if (!PyList_CheckExact(list) || PyList_GET_SIZE(list) != (Py_ssize_t)c->n)
         return false;
     for (uint32_t i = 0; i < c->n; i++)
         c->items[i] = rec_const(r, PyList_GET_ITEM(list, i));
@@ -162,10 +195,13 @@ finish_sorted(rec *r, rec_consumer *c)
 static bool
 finish_set(rec *r, rec_consumer *c)
 {
-    if (!items_constant(r, c))
+    kin_vid call[2] = {c->call.callee, 0}, out;
+    if (items_constant(r, c)) {
+        call[1] = rec_build_tuple(r, c->items, c->n, NULL);
+        out = rec_step_out(r, KIN_STEP_CALL, KIN_STEP_PURE, call, 2);
+    } else if ((out = call_with_items(r, c)) == 0) {
         return false;
-    kin_vid call[2] = {c->call.callee, rec_build_tuple(r, c->items, c->n, NULL)};
-    kin_vid out = rec_step_out(r, KIN_STEP_CALL, KIN_STEP_PURE, call, 2);
+    }
     rec_make_virtual(r, out, VIRTUAL_SET, NULL, 0, false);
     r->info.at[out].type = &PySet_Type;
     push_result(r, c, out);
