@@ -222,7 +222,7 @@ def _effect_lines(effects):
     hidden = len(effects) - len(shown)
     if hidden:
         lines.append(f"  of library code: torch {hidden} (listed in .deferred_effects)")
-    return ["Deferred Effects (replayed without ending a graph):", *lines] if lines else []
+    return ["Deferred Effects (they end no graph; a backend may get it in parts around them):", *lines] if lines else []
 
 
 def _op_name(op):
