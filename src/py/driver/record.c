@@ -172,9 +172,12 @@ on_call(void *arg, struct _PyInterpreterFrame *f)
         }
         if (r->stopped)
             return false;
-        if (!r->skip_expected && !known && !kin_is_enum_hash(kin_watch_code(f)))
-            r->foreign = true;
-        r->ran_below = true;
+        if (!known && rec_in_collector(r)) {
+            r->collected = true;
+        } else {
+            r->foreign = r->foreign || (!r->skip_expected && !known && !kin_is_enum_hash(kin_watch_code(f)));
+            r->ran_below = true;
+        }
     }
     r->skip++;
     return false;
@@ -306,6 +309,17 @@ agrees_with_stack(rec *r, rec_frame *f)
     return true;
 }
 
+/* The program goes on with something else than what is known. Where code that the collector called has changed that meanwhile, the recording is right so far. */
+static void
+end_disagreed(rec *r)
+{
+    if (r->collected)
+        rec_stop(r, "the garbage collector called code that changed what had been read");
+    else
+        rec_bug(r, "the stack differs from the symbolic one");
+    rec_settle(r);
+}
+
 /* Epochs and graphs are counted in 16 bits; the rest of the bound is memory and patience. */
 static bool
 is_too_long(const rec *r)
@@ -343,6 +357,7 @@ begin_instruction(rec *r, rec_frame *f, const kin_instr *in)
     f->inlined = false;
     f->steps0 = r->t->steps.len;
     r->left_snap = 0;
+    r->collecting = kin_watch_collecting();
 }
 
 /* Tensors that have come from the instruction before, and are the graph's. Where one is not, the program is left with what did come. */
@@ -407,7 +422,7 @@ on_instr(void *arg, struct _PyInterpreterFrame *frame, uint32_t offset)
     if (!f->started)
         enter_frame(r, f);
     if (!agrees_with_stack(r, f)) {
-        rec_bug(r, "the stack differs from the symbolic one");
+        end_disagreed(r);
         return;
     }
     r->unchecked = false;

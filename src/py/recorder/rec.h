@@ -258,6 +258,9 @@ typedef struct rec {
     bool ran_below;          /* Python code that is not followed has run below the current instruction */
     bool skip_expected;      /* Python frames below the current instruction are accounted for */
     bool foreign;            /* unexpected Python code ran below the current instruction */
+    bool collecting;         /* the garbage collector ran when the current instruction began: in another thread, or it has called the program */
+    bool collected;          /* the collector has called code. That is no part of the program: it runs whenever a collection is due, in replays as well. What is
+                              * known may be out of date: as soon as the program's stack differs from that, the recording ends */
     bool deaths;             /* ... perhaps a finaliser of an object that died: the next epoch says so */
     uint32_t store_effects;  /* effects of the next store, as verified by the check before it (overlay.c) */
     bool only_asks;          /* the step being written reads its operands, runs no code and changes nothing */
@@ -316,6 +319,13 @@ typedef struct rec {
     })
 
 /* A function, so that its arguments may create values: infos move when their array grows. */
+/* Does the garbage collector call what begins now? */
+static inline bool
+rec_in_collector(const rec *r)
+{
+    return !r->collecting && kin_watch_collecting();
+}
+
 static inline rec_info *
 rec_info_of(const rec *r, kin_vid vid)
 {

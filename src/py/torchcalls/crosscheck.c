@@ -84,7 +84,8 @@ torch_function(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject
     }
     rec_crosscheck *w = r != NULL && !r->stopped && !r->done ? r->crosscheck : NULL;
     if (w != NULL) {
-        note(w, args[0]);
+        if (!rec_in_collector(r))
+            note(w, args[0]);
         w->inside++;
     }
     PyObject *none = nargs > 2 && args[2] != Py_None ? Py_NewRef(args[2]) : PyTuple_New(0);

@@ -46,6 +46,8 @@ void kin_watch_abandon(kin_watch *w);
 kin_status kin_watch_follow(kin_watch *w, PyCodeObject *code) KIN_MUST_CHECK;
 /* Is a tracing or profiling tool of somebody else active in this thread? (policy 8 of cpython-frames.md) */
 bool kin_watch_foreign_tool(PyThreadState *ts);
+/* Does the garbage collector run, in this thread or another? What begins meanwhile may be a finaliser or a weak reference's callback that it calls. */
+bool kin_watch_collecting(void);
 
 /* Views of a frame, the same on all versions. Borrowed references. */
 PyCodeObject *kin_watch_code(struct _PyInterpreterFrame *frame);

@@ -162,12 +162,12 @@ calls_settrace(_PyInterpreterFrame *f)
 }
 
 /* throw() into a generator that waits in `yield from` starts the inner frame on top of it, and may then go on with the
- * waiting frame without any event. */
+ * waiting frame without any event. What the collector calls while that frame's object is made is on top of it as well. */
 static bool
 starts_on_waiting_frame(_PyInterpreterFrame *f)
 {
     _PyInterpreterFrame *caller = f->previous;
-    return caller != NULL && caller->owner == FRAME_OWNED_BY_GENERATOR && caller != base_frame && !is_open(caller);
+    return caller != NULL && caller->owner == FRAME_OWNED_BY_GENERATOR && caller != base_frame && !is_open(caller) && !kin_watch_collecting();
 }
 
 /* In frames without instruction events the call of sys.settrace() itself cannot be seen. */

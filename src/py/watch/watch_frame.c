@@ -3,6 +3,7 @@
 #define Py_BUILD_CORE 1
 #include "py/compat/frame_layout.h"
 
+#include <internal/pycore_interp.h>
 #include <stdlib.h>
 
 #include "py/watch/watch.h"
@@ -124,4 +125,10 @@ bool
 kin_watch_is_ours(struct _PyInterpreterFrame *f)
 {
     return f->owner == FRAME_OWNED_BY_THREAD;
+}
+
+bool
+kin_watch_collecting(void)
+{
+    return PyInterpreterState_Get()->gc.collecting;
 }
