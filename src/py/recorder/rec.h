@@ -318,7 +318,6 @@ typedef struct rec {
         rec_str_;                                            \
     })
 
-/* A function, so that its arguments may create values: infos move when their array grows. */
 /* Does the garbage collector call what begins now? */
 static inline bool
 rec_in_collector(const rec *r)
@@ -326,6 +325,7 @@ rec_in_collector(const rec *r)
     return !r->collecting && kin_watch_collecting();
 }
 
+/* A function, so that its arguments may create values: infos move when their array grows. */
 static inline rec_info *
 rec_info_of(const rec *r, kin_vid vid)
 {
