@@ -112,3 +112,60 @@ def test_what_a_size_is_divided_by(divisor):
             torch.testing.assert_close(compiled(x), module(x))
     module.size = 2
     torch.testing.assert_close(compiled(torch.ones(8)), torch.tensor(32.0))
+
+
+def chosen(fn):
+    CHOSEN.append(fn)
+    return fn
+
+
+CHOSEN = []
+
+
+@chosen
+def shorter_of_two(x, y):
+    n = min(x.shape[0], y.shape[0])
+    return (x[:n] * y[:n]).sum() * n
+
+
+@chosen
+def longest(x, y):
+    z = torch.cat([x, y])
+    return z.tanh() * max(z.shape[0], y.shape[0], 2) + min(z.shape)
+
+
+@chosen
+def one_size_by_another(x, y):
+    z = torch.cat([x, y])
+    return z.tanh().sum() * (z.shape[0] // x.shape[0]) + z.shape[0] % y.shape[0]
+
+
+@chosen
+def at_least_one(x, y):
+    z = x + 1
+    return z[:max(1, z.shape[0] - 3)].sum(), min(z.shape[0], 6)
+
+
+@chosen
+def of_all(x, y):
+    z = x * 2
+    n = min(size for size in z.shape)
+    return z.sum() + n if n <= 4 else z.mean() * n
+
+
+@pytest.mark.parametrize("fn", CHOSEN, ids=lambda fn: fn.__name__)
+def test_least_largest_and_quotients_of_sizes(fn):
+    """max(), min() and divisions of sizes are numbers of the graph; what divides by 0 raises as in eager."""
+    compiled = kintsugi.compile(fn, options={"warm": True})
+    for a, b in [(7, 3), (4, 9), (12, 12), (5, 1), (1, 8), (9, 2), (3, 0), (2, 6), (0, 4), (11, 5), (8, 8), (6, 13)]:
+        x, y = torch.randn(a, 5), torch.randn(b, 5)
+        try:
+            expected = fn(x, y)
+        except ZeroDivisionError:
+            with pytest.raises(ZeroDivisionError):
+                compiled(x, y)
+            continue
+        torch.testing.assert_close(compiled(x, y), expected, rtol=1e-4, atol=1e-4)
+    stats = kintsugi.stats(compiled)
+    assert stats["recordings"] <= 2 and stats["compiled_calls"] >= 4, stats
+    assert not any("needs a result" in part["ends"] for part in stats["kernels"]) or fn is of_all, stats["kernels"]

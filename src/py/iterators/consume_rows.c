@@ -83,6 +83,11 @@ finish_extreme(rec *r, rec_consumer *c)
         if (O(r, c->items[i]) == NULL && c->held != NULL && c->asked == 0)
             r->info.at[c->items[i]].obj = c->held[i];
     kin_vid best = c->call.npos == 1 ? rec_choose(r, c->call.callee, c->items, c->n) : 0;
+    kin_vid number = best == 0 && c->call.npos == 1 ? rec_extreme_of_sizes(r, c->call.callee, c->items, c->n) : 0;
+    if (number != 0) {
+        push_result(r, c, number);
+        return true;
+    }
     if (best == 0)
         return finish_constant(r, c);
     push_value(r, c, best);

@@ -66,13 +66,17 @@ divides(int imm)
     return op == KIN_BINARY_FLOOR_DIVIDE || op == KIN_BINARY_REMAINDER;
 }
 
-/* What a size is divided by: a number of a module's that has not changed so far, such as a patch size, becomes a constant, so that it is known not to be 0. */
+/* What a size is divided by: a number of a module's that has not changed so far, such as a patch size, becomes a constant, so that it is known not to be 0; another size
+ * is tested. */
 static kin_vid
-known_divisor(rec *r, const kin_vid *args)
+known_divisor(rec *r, const kin_vid *args, bool *tested)
 {
     PyObject *left = O(r, args[0]), *right = O(r, args[1]);
     bool may_be_0 = PyLong_CheckExact(left) && PyLong_CheckExact(right) && r->info.at[args[0]].sized && !rec_is_const(r, args[1]);
     kin_vid known = may_be_0 && rec_can_const(r, args[1]) ? rec_need_const(r, args[1]) : 0;
+    *tested = may_be_0 && known == 0 && !r->opt->custom && rec_is_size(r, args[1]) && rec_data_of(r, args[1]) == REC_NO_DATA && PyObject_IsTrue(right) == 1;
+    if (*tested)
+        rec_check(r, KIN_CHECK_TRUE, args[1], NULL, 0);
     return known != 0 ? known : args[1];
 }
 
@@ -116,9 +120,10 @@ rec_operator_step(rec *r, kin_step_kind kind, int imm, const kin_vid *operands, 
     for (int i = plays; no_code && i < n; i++)
         if (VIRTUAL(r, args[i]) == NULL)
             rec_need_type(r, args[i]);
+    bool tested = false;
     if (no_code && kind == KIN_STEP_BINARY && n == 2 && divides(imm))
-        args[1] = known_divisor(r, args);
-    bool pure = no_code && !of_data(r, args, n) && cannot_raise(r, kind, imm, args, n);
+        args[1] = known_divisor(r, args, &tested);
+    bool pure = no_code && !of_data(r, args, n) && (tested || cannot_raise(r, kind, imm, args, n));
     kin_vid out = rec_step_out(r, kind, pure ? KIN_STEP_PURE : no_code ? 0 : KIN_STEP_OPAQUE, args, (uint32_t)n);
     uint32_t s = r->t->vals.at[out].step;
     r->t->steps.at[s].imm = (uint8_t)imm;

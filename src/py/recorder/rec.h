@@ -556,6 +556,7 @@ kin_vid rec_build_size(rec *r, const kin_vid *items, uint32_t n);
 kin_vid rec_shape(rec *r, kin_vid tensor);            /* torch.Size of the tensor; its object is there */
 bool rec_equal_sizes(rec *r, int op, const kin_vid *args); /* a == b, a != b of shapes with known items */
 int rec_decide_equal(rec *r, kin_vid a, kin_vid b);   /* of numbers, tuples of them and keys of dicts, as a fact or check; -1: of others */
+bool rec_is_size(const rec *r, kin_vid number);           /* an int, for certain, that is a size which differs from call to call, or is computed of such */
 bool rec_is_number_in_sized(const rec *r, kin_vid number); /* an int that is read from what an earlier part of the recording made, and that depends on such sizes */
 void rec_note_sized(rec *r, kin_step *s);       /* does what the step makes depend on such a size? */
 void rec_note_unbacked(rec *r, const kin_step *s);    /* ... on sizes that data decides? */

@@ -55,6 +55,15 @@ is_in_sized(const rec *r, kin_vid vid)
 }
 
 bool
+rec_is_size(const rec *r, kin_vid number)
+{
+    const kin_val *val = &r->t->vals.at[number];
+    const kin_step *s = val->kind == KIN_VAL_STEP && r->info.at[number].sized ? &r->t->steps.at[val->step] : NULL;
+    return s != NULL && O(r, number) != NULL && PyLong_CheckExact(O(r, number)) && kin_step_does(s, KIN_GIVES_NUMBER) &&
+           (s->kind == KIN_STEP_SIZE || s->flags & KIN_STEP_PURE);
+}
+
+bool
 rec_is_number_in_sized(const rec *r, kin_vid number)
 {
     int over = 0;

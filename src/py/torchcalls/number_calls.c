@@ -70,13 +70,50 @@ is_candidate(rec *r, kin_vid vid, bool *tensor)
     return *tensor || (obj != NULL && is_number(obj) && rec_data_of(r, vid) == REC_NO_DATA && rec_can_const(r, vid));
 }
 
+static bool
+is_extreme(PyObject *callee)
+{
+    return PyCFunction_Check(callee) && computes_numbers(callee) && (strcmp(kin_callable_name(callee), "max") == 0 || strcmp(kin_callable_name(callee), "min") == 0);
+}
+
+/* An int that sizes decide, or one that stays. */
+static bool
+is_size_or_constant(rec *r, kin_vid vid, bool *size)
+{
+    PyObject *obj = O(r, vid);
+    *size = rec_is_size(r, vid);
+    return obj != NULL && PyLong_CheckExact(obj) && rec_data_of(r, vid) == REC_NO_DATA && (*size || rec_can_const(r, vid));
+}
+
+kin_vid
+rec_extreme_of_sizes(rec *r, kin_vid callee, const kin_vid *items, uint32_t n)
+{
+    kin_vid all[MOST + 1];
+    bool any = false, size = false, fits = n >= 2 && n <= MOST && !r->opt->custom && r->opt->dynamic != 0 && is_extreme(O(r, callee));
+    for (uint32_t i = 0; fits && i < n; i++) {
+        fits = is_size_or_constant(r, items[i], &size);
+        any = any || size;
+    }
+    if (!fits || !any)
+        return 0;
+    all[0] = rec_is_const(r, callee) ? rec_as_const(r, callee) : callee;
+    for (uint32_t i = 0; i < n; i++) {
+        (void)is_size_or_constant(r, items[i], &size);
+        all[i + 1] = size ? items[i] : rec_need_const(r, items[i]);
+    }
+    kin_vid out = rec_step_out(r, KIN_STEP_CALL, KIN_STEP_PURE, all, n + 1);
+    kin_step *s = &r->t->steps.at[r->t->vals.at[out].step];
+    s->effects = kin_step_effects(s) | KIN_GIVES_NUMBER;
+    r->info.at[out].type = &PyLong_Type;
+    return out;
+}
+
 /* Is it max or min, of at least two candidates, tensors among them? */
 static bool
 chooses(rec *r, PyObject *callee, const kin_vid *items, uint32_t n)
 {
     bool any = false, tensor = false;
-    bool fits = n >= 2 && PyCFunction_Check(callee) && computes_numbers(callee) &&
-                (strcmp(kin_callable_name(callee), "max") == 0 || strcmp(kin_callable_name(callee), "min") == 0);
+    bool fits = n >= 2 && is_extreme(callee);
     for (uint32_t i = 0; fits && i < n; i++) {
         fits = is_candidate(r, items[i], &tensor);
         any = any || tensor;
@@ -161,13 +198,17 @@ call_choice(rec *r, const rec_args *a)
     kin_vid *items = NULL;
     uint32_t n = 0;
     PyObject *of = a->nkw == 0 && a->npos == 1 ? O(r, a->args[0]) : NULL;
-    bool list = of != NULL && (PyList_CheckExact(of) || PyTuple_CheckExact(of)) && computes_numbers(O(r, a->callee)) && rec_items_of(r, a->args[0], &items, &n);
+    bool list = of != NULL && (PyList_CheckExact(of) || PyTuple_CheckExact(of) || kin_is_size(of)) && computes_numbers(O(r, a->callee)) && rec_items_of(r, a->args[0], &items, &n);
     kin_vid best = a->nkw == 0 ? rec_choose(r, a->callee, list ? items : a->args, list ? n : a->npos) : 0;
+    kin_vid number = best == 0 && a->nkw == 0 ? rec_extreme_of_sizes(r, a->callee, list ? items : a->args, list ? n : a->npos) : 0;
     free(items);
-    if (best == 0)
+    if (best == 0 && number == 0)
         return false;
     rec_drop(r, a->ndrop);
-    rec_push(r, best);
+    if (best != 0)
+        rec_push(r, best);
+    else
+        rec_await_result(r, number, r->t->vals.at[number].step);
     return true;
 }
 

@@ -14,6 +14,7 @@ bool rec_drop_report(rec *r, const rec_args *a, int below); /* the callee lies `
 /* ---- number_calls.c ---- */
 bool rec_call_number(rec *r, const rec_args *a);              /* math.sqrt(n), max(n, 0) of numbers that data decides */
 kin_vid rec_choose(rec *r, kin_vid callee, const kin_vid *items, uint32_t n); /* max and min of tensors that are numbers, and of numbers; 0: something else */
+kin_vid rec_extreme_of_sizes(rec *r, kin_vid callee, const kin_vid *items, uint32_t n); /* max and min of ints that sizes decide: a number; 0: something else */
 bool rec_is_number_of_tensor(rec *r, const rec_args *a);      /* int(x), float(x), bool(x) */
 bool rec_holds_integers(PyObject *tensor);                    /* lists of them are what sizes are made of */
 void rec_note_number(rec *r, uint32_t step, int row);         /* the call written since then gives numbers that data decides */
