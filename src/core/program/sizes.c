@@ -184,8 +184,8 @@ product_of(term t, const int64_t values[MOST_PARAMS])
     return value;
 }
 
-static void
-params_at(const kin_sizes *s, uint32_t sample, int64_t values[MOST_PARAMS])
+void
+kin_sizes_params_at(const kin_sizes *s, uint32_t sample, int64_t values[MOST_PARAMS])
 {
     for (uint32_t k = 0; k < s->nparams; k++)
         values[k] = value_of(s, &s->columns.at[s->params[k].column], sample);
@@ -233,7 +233,7 @@ solve(const kin_sizes *s, const column *c, poly *f)
     for (uint32_t k = 0; k < s->nsamples && n < unknowns; k++) {
         wide row[WIDE_ROW] = {1};
         int64_t values[MOST_PARAMS];
-        params_at(s, k, values);
+        kin_sizes_params_at(s, k, values);
         for (unsigned t = 0; t < f->nterms; t++)
             row[t + 1] = product_of(f->term[t], values);
         row[unknowns] = value_of(s, c, k);
@@ -271,7 +271,7 @@ holds(const kin_sizes *s, const column *c, const poly *f)
 {
     for (uint32_t k = 0; k < s->nsamples; k++) {
         int64_t values[MOST_PARAMS], value;
-        params_at(s, k, values);
+        kin_sizes_params_at(s, k, values);
         if (!kin_sizes_evaluate(f, values, &value) || value != value_of(s, c, k))
             return false;
     }
@@ -312,7 +312,7 @@ may_be(const kin_sizes *s, const column *c, term t)
     uint64_t first = 0, before = 0, slope = 0, rise = 0;
     for (uint32_t k = 0; k < s->nsamples; k++) {
         int64_t values[MOST_PARAMS];
-        params_at(s, k, values);
+        kin_sizes_params_at(s, k, values);
         uint64_t x = (uint64_t)product_of(t, values), y = (uint64_t)value_of(s, c, k);
         if (k == 0) {
             first = x;
@@ -634,7 +634,7 @@ agrees(kin_sizes *s)
 {
     uint32_t last = s->nsamples - 1, kept = 0;
     int64_t values[MOST_PARAMS], value;
-    params_at(s, last, values);
+    kin_sizes_params_at(s, last, values);
     for (uint32_t k = s->nfree; k < s->nparams; k++)
         if (s->params[k].kind == DIVIDED && !narrow(&s->params[k], values[s->params[k].size], values[k]))
             return false;

@@ -5,6 +5,7 @@
  *
  * - each number lies between the smallest and the largest one seen, so it is on the same side of every threshold;
  * - it leaves the same remainder where all of those seen do, by powers of two up to 64 (the passes ask no more, and a number that comes of a division is an integer or not);
+ * - the same sizes are 0 or 1 as in one of those seen;
  * - of two sizes in a dim of something, the same one is larger where that was always so, and is not smaller where it never was;
  * - the sizes themselves obey their polynomials: what was always equal still is.
  *

@@ -37,6 +37,29 @@ number_of(const kin_sizes *s, uint32_t column_number, const int64_t *values)
     return kin_sizes_write(c->as, values[column_number], c->by == 0 ? 1 : values[s->params[c->by - 1].column]);
 }
 
+/* Which params are 0 or 1: two bits each. */
+static uint32_t
+small_ones(const kin_sizes *s, const int64_t of[MOST_PARAMS])
+{
+    uint32_t mask = 0;
+    for (uint32_t k = 0; k < s->nparams; k++)
+        mask |= (of[k] == 0 || of[k] == 1 ? (uint32_t)of[k] + 1 : 0) << 2 * k;
+    return mask;
+}
+
+/* Was there a plan with 0 and 1 in the same places? If one of two sizes was 1 in all of them, whichever, nothing is known of plans for two larger ones. */
+static bool
+is_small_where_met(const kin_sizes *s, const int64_t of[MOST_PARAMS])
+{
+    for (uint32_t k = 0; k < s->nsamples; k++) {
+        int64_t then[MOST_PARAMS];
+        kin_sizes_params_at(s, k, then);
+        if (small_ones(s, then) == small_ones(s, of))
+            return true;
+    }
+    return false;
+}
+
 /* Values of all columns; false: one is not like those met. */
 static bool
 values_for(const kin_sizes *s, const int64_t *inputs, int64_t *values, beyond *out)
@@ -53,6 +76,8 @@ values_for(const kin_sizes *s, const int64_t *inputs, int64_t *values, beyond *o
             return false;
         note_range(c, of[k], out);
     }
+    if (!is_small_where_met(s, of))
+        return false;
     for (uint32_t c = 0; c < s->columns.len; c++) {
         const column *x = &s->columns.at[c];
         if (x->is.nterms == 0) { /* perhaps bits */

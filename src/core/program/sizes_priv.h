@@ -74,6 +74,8 @@ kin_sizes_divisor(const column *c)
     return power > MOST ? MOST : power;
 }
 
+/* The values of all params in a plan met. */
+void kin_sizes_params_at(const kin_sizes *s, uint32_t sample, int64_t values[MOST_PARAMS]);
 /* The polynomial for these values of the params. False: it is no integer, or a very large one. */
 bool kin_sizes_evaluate(const poly *f, const int64_t values[MOST_PARAMS], int64_t *out);
 /* A size divided and rounded. False: what is known leaves several answers. */
