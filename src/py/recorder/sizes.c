@@ -49,7 +49,7 @@ is_argument(rec *r, kin_vid vid)
 static bool
 is_in_sized(const rec *r, kin_vid vid)
 {
-    for (; r->t->vals.at[vid].kind == KIN_VAL_SRC && r->t->vals.at[vid].parent != 0;)
+    while (r->t->vals.at[vid].kind == KIN_VAL_SRC && r->t->vals.at[vid].parent != 0)
         vid = r->t->vals.at[vid].parent;
     return r->t->vals.at[vid].kind == KIN_VAL_STEP && r->info.at[vid].sized;
 }

@@ -78,29 +78,26 @@ is_extreme(PyObject *callee)
 
 /* An int that sizes decide, or one that stays. */
 static bool
-is_size_or_constant(rec *r, kin_vid vid, bool *size)
+is_size_or_constant(rec *r, kin_vid vid)
 {
     PyObject *obj = O(r, vid);
-    *size = rec_is_size(r, vid);
-    return obj != NULL && PyLong_CheckExact(obj) && rec_data_of(r, vid) == REC_NO_DATA && (*size || rec_can_const(r, vid));
+    return obj != NULL && PyLong_CheckExact(obj) && rec_data_of(r, vid) == REC_NO_DATA && (rec_is_size(r, vid) || rec_can_const(r, vid));
 }
 
 kin_vid
 rec_extreme_of_sizes(rec *r, kin_vid callee, const kin_vid *items, uint32_t n)
 {
     kin_vid all[MOST + 1];
-    bool any = false, size = false, fits = n >= 2 && n <= MOST && !r->opt->custom && r->opt->dynamic != 0 && is_extreme(O(r, callee));
+    bool any = false, fits = n >= 2 && n <= MOST && !r->opt->custom && r->opt->dynamic != 0 && is_extreme(O(r, callee));
     for (uint32_t i = 0; fits && i < n; i++) {
-        fits = is_size_or_constant(r, items[i], &size);
-        any = any || size;
+        fits = is_size_or_constant(r, items[i]);
+        any = any || rec_is_size(r, items[i]);
     }
     if (!fits || !any)
         return 0;
     all[0] = rec_is_const(r, callee) ? rec_as_const(r, callee) : callee;
-    for (uint32_t i = 0; i < n; i++) {
-        (void)is_size_or_constant(r, items[i], &size);
-        all[i + 1] = size ? items[i] : rec_need_const(r, items[i]);
-    }
+    for (uint32_t i = 0; i < n; i++)
+        all[i + 1] = rec_is_size(r, items[i]) ? items[i] : rec_need_const(r, items[i]);
     kin_vid out = rec_step_out(r, KIN_STEP_CALL, KIN_STEP_PURE, all, n + 1);
     kin_step *s = &r->t->steps.at[r->t->vals.at[out].step];
     s->effects = kin_step_effects(s) | KIN_GIVES_NUMBER;
