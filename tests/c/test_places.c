@@ -101,6 +101,36 @@ check_parts(const char *part, bool chooses)
     kin_text_deinit(&why);
 }
 
+/* A row in front of the pixels of images, which are stored by channels: where a pixel is read, its number is one, so that it has a line and a column and nothing
+ * else has to be divided. How many quotients and remainders are left? */
+static void
+check_tokens(const char *ops, unsigned remainders)
+{
+    kin_text text = {0}, why = {0};
+    kin_fused fused = {0};
+    unsigned found = 0;
+    kin_text_addf(&text, "%%1 = input 0 : f32[3, 6, 4, 5]\n%%2 = input 1 : f32[3, 1, 6]\n%%3 = exp %%1 : f32[3, 6, 4, 5]\n%s", ops);
+    kin_ir *p = kin_ir_parse(text.at, &why);
+    if (CHECK(p != NULL && kin_ir_verify(p, &why)) && CHECK(kin_pipeline_fuse(p, &fused, NULL) == KIN_OK) && CHECK(fused.kernels.len == 1)) {
+        const kin_loops *k = &fused.kernels.at[0].loops;
+        bool used[256] = {false};
+        for (uint32_t i = 1; i < k->insts.len; i++)
+            for (uint32_t t = 0; k->insts.at[i].kind == KIN_LI_LOAD && t < kin_ix_at(&k->ix, k->insts.at[i].index)->nterms; t++)
+                used[k->ix.terms.at[kin_ix_at(&k->ix, k->insts.at[i].index)->terms + t].atom] = true;
+        for (uint32_t i = 0; i < k->ix.atoms.len; i++)
+            found += used[i] && (k->ix.atoms.at[i].kind == KIN_IX_MOD || k->ix.atoms.at[i].kind == KIN_IX_DIV);
+    } else {
+        fprintf(stderr, "%s\n%s\n", text.at, why.at ? why.at : "");
+    }
+    if (!CHECK(found == remainders))
+        fprintf(stderr, "%u: %s\n", found, text.at);
+    kin_fused_deinit(&fused);
+    kin_program_free(fused.program);
+    kin_ir_free(p);
+    kin_text_deinit(&text);
+    kin_text_deinit(&why);
+}
+
 int
 main(void)
 {
@@ -108,5 +138,7 @@ main(void)
         check_parts(parts[i].part, parts[i].chooses);
     for (unsigned i = 0; i < sizeof rows / sizeof *rows; i++)
         check_row(&rows[i]);
+    check_tokens("%4 = reshape %3 : f32[3, 6, 20]\n%5 = permute %4 dims=[0, 2, 1] : f32[3, 20, 6]\n%6 = cat %2, %5 dim=1 : f32[3, 21, 6]\n%7 = neg %6 : f32[3, 21, 6]\nreturn %7\n", 0);
+    check_tokens("%4 = permute %3 dims=[0, 3, 2, 1] : f32[3, 5, 4, 6]\n%5 = reshape %4 : f32[3, 20, 6]\n%6 = cat %2, %5 dim=1 : f32[3, 21, 6]\n%7 = neg %6 : f32[3, 21, 6]\nreturn %7\n", 2);
     return check_report("places");
 }

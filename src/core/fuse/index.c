@@ -7,7 +7,8 @@ enum { MOST_TERMS = 64 };
 
 typedef struct {
     int64_t constant;
-    kin_ix_term terms[MOST_TERMS]; /* behind the constant: the bytes up to the last term are the key */
+    int64_t claimed;               /* its range is narrower than that of its terms: the last "term", which is none, is the range */
+    kin_ix_term terms[MOST_TERMS + 1]; /* behind the others: the bytes up to the last term are the key */
     uint32_t nterms;
 } sum;
 
@@ -16,6 +17,7 @@ static void
 begin_sum(sum *s, int64_t constant)
 {
     s->constant = constant;
+    s->claimed = 0;
     s->nterms = 0;
 }
 
@@ -58,23 +60,32 @@ range_of(const kin_ix_space *s, kin_ix_expr *e, const sum *from)
     }
 }
 
+/* Expressions with the same terms and different claims are different ones. */
 static kin_ix
-intern_sum(kin_ix_space *s, const sum *from)
+intern_expr(kin_ix_space *s, const sum *from, const kin_ix_expr *claim)
 {
     if (s->failed)
         return 0;
     bool fresh;
-    uint32_t n = kin_intern_put(&s->expr_keys, from, offsetof(sum, terms) + from->nterms * sizeof *from->terms, &fresh);
+    uint32_t n = kin_intern_put(&s->expr_keys, from, offsetof(sum, terms) + (from->nterms + (claim != NULL)) * sizeof *from->terms, &fresh);
     if (!fresh) {
         s->failed |= s->expr_keys.failed;
         return n;
     }
     kin_ix_expr e = {.constant = from->constant, .terms = s->terms.len, .nterms = from->nterms};
     range_of(s, &e, from);
+    if (claim != NULL)
+        e.lo = claim->lo, e.hi = claim->hi;
     for (uint32_t i = 0; i < from->nterms; i++)
         s->failed |= kin_vec_push(&s->terms, from->terms[i]) != KIN_OK;
     s->failed |= kin_vec_push(&s->exprs, e) != KIN_OK;
     return s->failed ? 0 : n;
+}
+
+static kin_ix
+intern_sum(kin_ix_space *s, const sum *from)
+{
+    return intern_expr(s, from, NULL);
 }
 
 static void
@@ -82,6 +93,7 @@ sum_of(const kin_ix_space *s, kin_ix e, sum *out)
 {
     const kin_ix_expr *x = kin_ix_at(s, e);
     out->constant = x->constant;
+    out->claimed = 0;
     out->nterms = x->nterms;
     if (x->nterms)
         memcpy(out->terms, s->terms.at + x->terms, x->nterms * sizeof *out->terms);
@@ -337,4 +349,52 @@ kin_ix_mod(kin_ix_space *s, kin_ix a, int64_t by)
         rest = a;
     ask_for_split(s, rest, by);
     return one_term(s, intern_atom(s, KIN_IX_MOD, rest, by, 0, by - 1));
+}
+
+/* -- what masks say ------------------------------------------------------------------------------------------------ */
+
+kin_ix
+kin_ix_within(kin_ix_space *s, kin_ix a, int64_t size)
+{
+    const kin_ix_expr *x = kin_ix_at(s, a);
+    if ((x->lo >= 0 && x->hi < size) || x->hi < 0 || x->lo >= size || size <= 0 || s->failed)
+        return a;
+    return one_term(s, intern_atom(s, KIN_IX_WITHIN, a, size, x->lo < 0 ? 0 : x->lo, x->hi < size ? x->hi : size - 1));
+}
+
+/* The expression behind what is divided, which is read as far as it reached before. */
+static kin_ix
+claim(kin_ix_space *s, kin_ix plain, kin_ix as)
+{
+    sum x;
+    kin_ix_expr range = *kin_ix_at(s, as);
+    if (plain == as)
+        return plain;
+    sum_of(s, plain, &x);
+    x.claimed = 1;
+    x.terms[x.nterms] = (kin_ix_term){.coef = range.lo, .atom = (uint64_t)range.hi};
+    return intern_expr(s, &x, &range);
+}
+
+static kin_ix
+plain_atom(kin_ix_space *s, uint64_t atom)
+{
+    kin_ix_atom a = s->atoms.at[atom];
+    if (a.kind == KIN_IX_VAR || a.kind == KIN_IX_VALUE)
+        return one_term(s, atom);
+    if (a.kind == KIN_IX_WITHIN)
+        return a.of;
+    kin_ix of = claim(s, kin_ix_plain(s, a.of), a.of);
+    return one_term(s, of == a.of ? atom : intern_atom(s, a.kind, of, a.by, a.lo, a.hi));
+}
+
+kin_ix
+kin_ix_plain(kin_ix_space *s, kin_ix a)
+{
+    sum x;
+    sum_of(s, a, &x);
+    kin_ix plain = kin_ix_const(s, x.constant);
+    for (uint32_t i = 0; i < x.nterms; i++)
+        plain = kin_ix_add(s, plain, kin_ix_affine(s, plain_atom(s, x.terms[i].atom), x.terms[i].coef, 0));
+    return s->failed ? 0 : plain;
 }

@@ -3,6 +3,9 @@
  * by the kernel. Equal expressions have the same number; 0 is the constant 0. Every expression knows its range,
  * with which quotients are simplified: (i*128 + j) / 128 is i if 0 <= j < 128.
  *
+ * What is read under a mask lies within a dimension where the mask holds, though its variables reach further: kin_ix_within
+ * says so to what simplifies it, and kin_ix_plain takes it back, so that of what says so only the ranges of quotients are left.
+ *
  * A quotient or remainder of a plain variable that cannot be simplified asks for the variable to be split
  * (`split_var`, `split_at`): the kernel is then built again with two variables in its place.
  */
@@ -13,12 +16,12 @@
 
 typedef uint32_t kin_ix;
 
-typedef enum { KIN_IX_VAR, KIN_IX_DIV, KIN_IX_MOD, KIN_IX_VALUE } kin_ix_atom_kind;
+typedef enum { KIN_IX_VAR, KIN_IX_DIV, KIN_IX_MOD, KIN_IX_VALUE, KIN_IX_WITHIN } kin_ix_atom_kind;
 
 typedef struct {
     uint32_t kind;   /* kin_ix_atom_kind */
     uint32_t of;     /* variable, expression, instruction */
-    int64_t by;      /* DIV, MOD */
+    int64_t by;      /* DIV, MOD; WITHIN: below this */
     int64_t lo, hi;  /* smallest and largest value */
 } kin_ix_atom;
 
@@ -57,6 +60,10 @@ kin_ix kin_ix_affine(kin_ix_space *s, kin_ix a, int64_t factor, int64_t c);
 /* Of expressions that are never negative. */
 kin_ix kin_ix_div(kin_ix_space *s, kin_ix a, int64_t by);
 kin_ix kin_ix_mod(kin_ix_space *s, kin_ix a, int64_t by);
+/* The same, known to lie in [0, size) wherever it matters. */
+kin_ix kin_ix_within(kin_ix_space *s, kin_ix a, int64_t size);
+/* Without what kin_ix_within has added. */
+kin_ix kin_ix_plain(kin_ix_space *s, kin_ix a);
 
 static inline const kin_ix_expr *kin_ix_at(const kin_ix_space *s, kin_ix e) { return &s->exprs.at[e]; }
 static inline bool kin_ix_is_const(const kin_ix_space *s, kin_ix e) { return s->exprs.at[e].nterms == 0; }

@@ -32,7 +32,7 @@ check_atoms(const check *c)
     for (uint32_t i = 0; i < ix->atoms.len; i++) {
         const kin_ix_atom *a = &ix->atoms.at[i];
         uint32_t most = a->kind == KIN_IX_VAR ? c->k->vars.len : a->kind == KIN_IX_VALUE ? c->k->insts.len : ix->exprs.len;
-        NEED(a->kind <= KIN_IX_VALUE && a->of < most, "index atom", i, "of what is not there");
+        NEED(a->kind <= KIN_IX_WITHIN && a->of < most, "index atom", i, "of what is not there");
         NEED(a->by > 0 || a->kind == KIN_IX_VAR || a->kind == KIN_IX_VALUE, "index atom", i, "division by zero");
     }
     for (uint32_t e = 0; e < ix->exprs.len; e++)
@@ -42,12 +42,25 @@ check_atoms(const check *c)
     return true;
 }
 
+/* Does it say what kin_ix_plain takes back? */
+static bool
+is_plain(const kin_ix_space *ix, kin_ix e)
+{
+    for (uint32_t t = 0; t < ix->exprs.at[e].nterms; t++) {
+        const kin_ix_atom *a = &ix->atoms.at[ix->terms.at[ix->exprs.at[e].terms + t].atom];
+        if (a->kind == KIN_IX_WITHIN || ((a->kind == KIN_IX_DIV || a->kind == KIN_IX_MOD) && !is_plain(ix, a->of)))
+            return false;
+    }
+    return true;
+}
+
 /* A mask may keep the element from being touched. */
 static bool
 check_place(const check *c, const char *what, uint32_t number, uint32_t buffer, kin_ix index, bool masked)
 {
     NEED(buffer < c->k->buffers.len, what, number, "no such buffer");
     NEED(index < c->k->ix.exprs.len, what, number, "no such index");
+    NEED(is_plain(&c->k->ix, index), what, number, "at a place that only a mask makes one");
     const kin_ix_expr *x = kin_ix_at(&c->k->ix, index);
     NEED(masked || (x->lo >= 0 && x->hi < c->elements[buffer]), what, number, "outside of its buffer");
     return true;
@@ -66,7 +79,10 @@ check_inst(const check *c, uint32_t i)
     switch ((kin_loop_inst_kind)in->kind) {
     case KIN_LI_NONE: case KIN_LI_CONST: case KIN_LI_CHECK: return true;
     case KIN_LI_OP: NEED(in->op < KIN_IR__COUNT && in->args[0] != 0, "instruction", i, "no such operation"); return true;
-    case KIN_LI_INDEX: NEED(in->index < c->k->ix.exprs.len, "instruction", i, "no such index"); return true;
+    case KIN_LI_INDEX:
+        NEED(in->index < c->k->ix.exprs.len, "instruction", i, "no such index");
+        NEED(is_plain(&c->k->ix, in->index), "instruction", i, "at a place that only a mask makes one");
+        return true;
     case KIN_LI_LOAD: return check_place(c, "load", i, in->buffer, in->index, in->mask != 0);
     case KIN_LI_ACC: NEED(in->buffer < c->k->naccs, "instruction", i, "no such accumulator"); return true;
     }

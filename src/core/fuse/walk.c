@@ -140,6 +140,21 @@ linearise(kin_ix_space *s, unsigned ndim, const int64_t *sizes, const kin_ix *co
     return number;
 }
 
+/* An element of `to` as that of `from` with the same row-major number. Coordinates that reach out of their dimension are read under a mask. */
+static void
+reshape(kin_ix_space *s, unsigned nto, const int64_t *to, const kin_ix *coords, unsigned nfrom, const int64_t *from, kin_ix *out)
+{
+    kin_ix inside[KIN_IR_MAX_DIMS] = {0};
+    bool masked = false;
+    for (unsigned d = 0; d < nto; d++) {
+        inside[d] = kin_ix_within(s, coords[d], to[d]);
+        masked |= inside[d] != coords[d];
+    }
+    delinearise(s, linearise(s, nto, to, inside), nfrom, from, out);
+    for (unsigned d = 0; d < nfrom && masked; d++)
+        out[d] = kin_ix_plain(s, out[d]);
+}
+
 /* -- values ------------------------------------------------------------------------------------------------------ */
 
 static uint32_t value(walk *w, kin_irn n, const kin_ix *coords, uint32_t mask);
@@ -329,7 +344,7 @@ value_view(walk *w, kin_irn n, const kin_ix *coords, uint32_t mask)
         for (unsigned d = 0; d < node->ndim; d++)
             in[attrs[d]] = coords[d];
         break;
-    case KIN_IR_RESHAPE: delinearise(s, linearise(s, node->ndim, fuse_sizes(w->f, n), coords), from->ndim, sizes, in); break;
+    case KIN_IR_RESHAPE: reshape(s, node->ndim, fuse_sizes(w->f, n), coords, from->ndim, sizes, in); break;
     case KIN_IR_SLICE:
         for (unsigned d = 0; d < node->ndim; d++)
             in[d] = kin_ix_affine(s, coords[d], attrs[node->ndim + d], attrs[d]);
