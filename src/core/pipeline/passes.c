@@ -81,6 +81,7 @@ rewrite(kin_compilation *c, kin_text *why)
     kin_rewrite_options options = c->options->rewrite;
     c->out->repeatable = !acts(c->ir);
     options.post = options.post && c->out->repeatable;
+    options.varying = c->options->lower.varying;
     KIN_TRY(kin_rewrite(c->ir, c->graph, c->options->frozen, &options, &c->out->library));
     c->ir = c->out->library.ir;
     return KIN_OK;

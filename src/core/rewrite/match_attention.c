@@ -3,8 +3,6 @@
 
 #include <math.h>
 
-enum { FEW_ROWS = 4 /* up to here all is bound by reading keys and values: panels of them do not pay */ };
-
 static bool
 is_float_4d(const rewriting *r, kin_irn n)
 {
@@ -48,7 +46,7 @@ read_attention(const rewriting *r, kin_irn call, kin_library_call *out)
                               .scale = scale != NULL ? scale->f : 1 / sqrt((double)qs[3]),
                               .call = (uint32_t)kin_ir_attrs(r->p, call)[0]};
     return qs[0] == ks[0] && ks[0] == vs[0] && ks[1] == vs[1] && ks[2] == vs[2] && qs[1] % ks[1] == 0 && qs[3] == ks[3] &&
-           qs[2] > FEW_ROWS && !(out->causal && mask != NULL) &&
+           qs[2] > rewrite_few_rows(r) && !(out->causal && mask != NULL) &&
            (mask == NULL || fits_mask(r, kin_ir_arg(r->p, call, 3), qs, ks[2]));
 }
 

@@ -167,12 +167,12 @@ other_operand(const kin_ir *p, kin_irn node, kin_irn n)
 static bool
 is_product(const rewriting *r, const conv_plan *plan)
 {
-    enum { LEAST = 32 /* channels: with fewer, reading and writing is what counts */, FEW_ROWS = 4 };
+    enum { LEAST = 32 /* channels: with fewer, reading and writing is what counts */ };
     const int64_t *weight = kin_ir_sizes(r->p, kin_ir_arg(r->p, plan->call, 1)), *sizes = kin_ir_sizes(r->p, plan->result);
     bool plain = !plan->conv.transposed && plan->conv.nspatial == 2 && r->may.own && plan->conv.groups == 1 && weight[0] >= LEAST && weight[1] >= LEAST;
     for (unsigned d = 0; d < plan->conv.nspatial; d++)
         plain = plain && weight[2 + d] == 1 && plan->conv.padding[d] == 0;
-    return plain && kin_ir_numel(r->p, plan->result) / sizes[1] > FEW_ROWS;
+    return plain && kin_ir_numel(r->p, plan->result) / sizes[1] > rewrite_few_rows(r);
 }
 
 /* Takes the next node in, when it can be; false: the plan ends. */

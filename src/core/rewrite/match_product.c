@@ -7,7 +7,7 @@
 
 enum {
     SMALL_PRODUCT = 32768, /* multiplications: below, a call costs more than the arithmetic */
-    FEW_ROWS = 4,          /* up to here b is read as it lies (gemm.c) */
+    SMALL_IF_VARYING = 2048, /* ... where more rows should not need another program */
     MOST_TOGETHER = 8
 };
 
@@ -63,10 +63,10 @@ read_product(const rewriting *r, kin_irn call, product *out)
 }
 
 static bool
-is_small(const product *x)
+is_small(const rewriting *r, const product *x)
 {
     int64_t all = (x->batch ? x->batch : 1) * x->m * x->k * x->n;
-    return x->m == 1 || x->n == 1 || all <= SMALL_PRODUCT;
+    return x->m == 1 || x->n == 1 || all <= (r->may.varying ? SMALL_IF_VARYING : SMALL_PRODUCT);
 }
 
 /* Are neighbours along the last dim neighbours in memory? Looks through transposes to what is stored. */
@@ -177,7 +177,7 @@ read_member(const rewriting *r, kin_irn n, member *out)
 {
     out->result = n;
     return kin_ir_at(r->p, n)->op == KIN_IR_RESULT && read_product(r, kin_ir_arg(r->p, n, 0), &out->x) && out->x.batch == 0 &&
-           out->x.alpha == 1 && out->x.beta == 1 && !is_small(&out->x) && out->x.m > (is_ours(r, &out->x) ? 1 : FEW_ROWS) && r->frozen[out->x.b] && !r->frozen[out->x.a] &&
+           out->x.alpha == 1 && out->x.beta == 1 && !is_small(r, &out->x) && out->x.m > (is_ours(r, &out->x) ? 1 : rewrite_few_rows(r)) && r->frozen[out->x.b] && !r->frozen[out->x.a] &&
            (out->x.bias == 0 || r->frozen[out->x.bias]);
 }
 
@@ -241,11 +241,11 @@ rewrite_product(rewriting *r, kin_irn n)
     product x;
     if (!read_product(r, call, &x) || x.k == 0 || kin_ir_numel(r->p, n) == 0)
         return 0;
-    if (!is_small(&x) && x.batch != 0 && (!is_ours(r, &x) || x.m <= FEW_ROWS))
+    if (!is_small(r, &x) && x.batch != 0 && (!is_ours(r, &x) || x.m <= rewrite_few_rows(r)))
         return 0;
     uint32_t number = (uint32_t)kin_ir_attrs(r->p, call)[0];
     kin_irn together = emit_together(r, n, number);
     if (together != 0)
         return together;
-    return finish(r, &x, is_small(&x) ? emit_reduction(r, &x) : emit_call(r, &x, number));
+    return finish(r, &x, is_small(r, &x) ? emit_reduction(r, &x) : emit_call(r, &x, number));
 }

@@ -61,6 +61,7 @@ typedef struct {
     bool random;       /* ... draws random numbers as PyTorch does */
     bool own;          /* core/kernels does attention, convolutions, recurrent layers, and products of half precision */
     bool products;     /* ... and products of float matrices, also of many: where BLAS is not clearly faster */
+    bool varying;      /* further programs of the graph have other sizes (lower.h) */
 } kin_rewrite_options;
 
 /* g: what `p` was lowered from (extern numbers are its calls). frozen[i]: input i stays as it is between calls. */

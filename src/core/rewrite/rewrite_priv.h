@@ -86,4 +86,12 @@ void rewrite_find_fixed(rewriting *r, const conv_plans *plans);
 kin_status rewrite_look(rewriting *r, const bool *frozen, conv_plans *plans) KIN_MUST_CHECK;
 void rewrite_free_room(rewriting *r);
 
+/* Up to how many rows a product is bound by reading its right side, so that panels of that do not pay. Where sizes vary, programs for two rows should be those for
+ * more: only one row is another case. */
+static inline int64_t
+rewrite_few_rows(const rewriting *r)
+{
+    return r->may.varying ? 1 : 4;
+}
+
 #endif
