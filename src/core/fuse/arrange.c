@@ -190,7 +190,7 @@ score_access(const kin_loops *k, kin_ix e, uint32_t var, const uint64_t *deps)
 static bool
 may_be_vector(const kin_loops *k, uint32_t v)
 {
-    return k->vars.at[v].size > 1 && !(k->ordered && k->vars.at[v].inner);
+    return k->vars.at[v].size > 1 && !(k->ordered && k->vars.at[v].inner) && (!k->window || k->vars.at[v].column);
 }
 
 static int64_t

@@ -64,8 +64,8 @@ struct kin_sizes {
     uint32_t vain;            /* plans made to widen ranges that did not */
 };
 
-/* What is asked of remainders: passes ask how many elements fit a register, a line, a tile. Whatever else divides numbers makes numbers of its own, which are integers
- * or not. */
+/* What plans for sizes not met should have in common with those met: programs that want even sizes refuse others. Answers need no such thing: what is divided makes
+ * numbers of its own, which are integers or not. */
 static inline int64_t
 kin_sizes_divisor(const column *c)
 {

@@ -7,7 +7,7 @@
 
 enum {
     SMALL_PRODUCT = 32768, /* multiplications: below, a call costs more than the arithmetic */
-    SMALL_IF_VARYING = 2048, /* ... where more rows should not need another program */
+    SMALL_SIDE = 64,       /* elements of the right side: the same where the number of rows should not decide */
     MOST_TOGETHER = 8
 };
 
@@ -66,7 +66,7 @@ static bool
 is_small(const rewriting *r, const product *x)
 {
     int64_t all = (x->batch ? x->batch : 1) * x->m * x->k * x->n;
-    return x->m == 1 || x->n == 1 || all <= (r->may.varying ? SMALL_IF_VARYING : SMALL_PRODUCT);
+    return x->m == 1 || x->n == 1 || (r->may.varying ? x->k * x->n <= SMALL_SIDE : all <= SMALL_PRODUCT);
 }
 
 /* Are neighbours along the last dim neighbours in memory? Looks through transposes to what is stored. */
