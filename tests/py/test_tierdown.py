@@ -94,7 +94,7 @@ def test_long_ways_of_steps_are_compared_with_eager(paced, f):
         assert torch.equal(compiled(x), f(x))
     stats = kintsugi.stats(compiled)
     assert stats["breaks"] == 0 and stats["variants"][0]["exits"] == 0
-    assert stats["variants"][0]["ratio"] > 0 and stats["eager_calls"]["timed for comparison with compiled calls"] >= 10
+    assert stats["variants"][0]["ratio"] > 0 and stats["eager_calls"]["timed for comparison with compiled calls"] >= 4
     assert stats["variants"][0]["ratio"] > 1.03 or not stats["variants"][0]["backed_off"]
 
 

@@ -154,11 +154,14 @@ is_decided(kin_tierdown *p, bool *slower)
 {
     struct kin_tierdown_trial *trial = p->trial;
     uint32_t n = trial->ours.n < trial->eager.n ? trial->ours.n : trial->eager.n;
-    if (n < KIN_TIER_SAMPLES)
+    if (n < KIN_TIER_CLEAR_SAMPLES)
         return false;
     double ours_error, eager_error;
     double ours = summarise(trial, &trial->ours, &ours_error), eager = summarise(trial, &trial->eager, &eager_error);
     double doubt = KIN_TIER_SURE * sqrt(ours_error + eager_error);
+    bool clear = ours + doubt < KIN_TIER_FAVOUR * eager;
+    if (n < KIN_TIER_SAMPLES && !clear)
+        return false;
     p->ratio = eager > 0 ? ours / eager : 0;
     p->gain = eager - ours;
     *slower = ours > KIN_TIER_SLOWER * eager;
