@@ -121,14 +121,40 @@ launch_signature_fits_one(const launch_signature *s, uint32_t i, PyObject *obj)
 }
 
 bool
+launch_may_be_sizes(PyObject *obj)
+{
+    bool any = PyLong_CheckExact(obj);
+    for (Py_ssize_t i = 0; PyTuple_CheckExact(obj) && i < PyTuple_GET_SIZE(obj); i++) {
+        any = any || PyLong_CheckExact(PyTuple_GET_ITEM(obj, i));
+        if (!PyLong_CheckExact(PyTuple_GET_ITEM(obj, i)) && PyTuple_GET_ITEM(obj, i) != Py_None)
+            return false;
+    }
+    return any;
+}
+
+/* Values that sizes may be, of the same form. */
+static bool
+is_like_sizes(PyObject *a, PyObject *b)
+{
+    if (!launch_may_be_sizes(a) || !launch_may_be_sizes(b) || !Py_IS_TYPE(a, Py_TYPE(b)))
+        return false;
+    if (PyLong_CheckExact(a))
+        return true;
+    bool like = PyTuple_GET_SIZE(a) == PyTuple_GET_SIZE(b);
+    for (Py_ssize_t i = 0; like && i < PyTuple_GET_SIZE(a); i++)
+        like = Py_IS_TYPE(PyTuple_GET_ITEM(a, i), Py_TYPE(PyTuple_GET_ITEM(b, i)));
+    return like;
+}
+
+bool
 launch_signature_is_like(const launch_signature *s, uint32_t i, PyObject *obj)
 {
     const launch_input *want = &s->inputs[i];
     kin_dtype dtype;
     if (want->open)
         return launch_number_kind(want->value) == launch_number_kind(obj);
-    if (want->value != NULL) /* an int may be a size */
-        return is_same_value(want->value, obj) || (PyLong_CheckExact(want->value) && PyLong_CheckExact(obj));
+    if (want->value != NULL)
+        return is_same_value(want->value, obj) || is_like_sizes(want->value, obj);
     return Py_IS_TYPE(obj, want->type) && kin_tensor_keys(obj) == want->keys && kin_tensor_dim(obj) == want->ndim &&
            kin_tensor_dtype(obj, &dtype) && (int32_t)dtype == want->dtype && kin_tensor_requires_grad(obj) == want->requires_grad;
 }
@@ -177,6 +203,26 @@ hash_value(uint64_t hash, PyObject *value)
     return hash;
 }
 
+/* Of a size only whether it is 0 or 1. */
+static uint64_t
+hash_size(uint64_t hash, PyObject *size)
+{
+    int over = 0;
+    long value = PyLong_CheckExact(size) ? PyLong_AsLongAndOverflow(size, &over) : -1;
+    return kin_hash_word(hash, value == 0 || value == 1 ? (uint64_t)value : 2);
+}
+
+static uint64_t
+hash_sizes(uint64_t hash, PyObject *sizes)
+{
+    if (!PyTuple_CheckExact(sizes))
+        return hash_size(hash, sizes);
+    hash = kin_hash_word(hash, (uint64_t)PyTuple_GET_SIZE(sizes));
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(sizes); i++)
+        hash = hash_size(hash, PyTuple_GET_ITEM(sizes, i));
+    return hash;
+}
+
 static uint64_t
 hash_inputs(PyObject *const *in, uint32_t n, const bool *open, bool sizes_open)
 {
@@ -191,6 +237,8 @@ hash_inputs(PyObject *const *in, uint32_t n, const bool *open, bool sizes_open)
             hash = kin_tensor_is_ordinary(in[i]) ? hash_tensor(hash, in[i], sizes_open) : hash;
         else if (launch_number_is_open(open, i, in[i]))
             hash = kin_hash_word(hash, launch_number_kind(in[i]));
+        else if (sizes_open && launch_may_be_sizes(in[i]))
+            hash = hash_sizes(hash, in[i]);
         else if (kin_is_exact_immutable(in[i]))
             hash = hash_value(hash, in[i]);
     }

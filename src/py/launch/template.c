@@ -278,7 +278,7 @@ read_inputs(const kernel_launcher *self, PyObject *const *in, uint32_t n, kin_wa
         if (kin_is_tensor(in[i])) {
             kin_walk_sizes(w, kin_tensor_sizes(in[i]), (uint32_t)kin_tensor_dim(in[i]));
             kin_walk_numbers(w, kin_tensor_strides(in[i]), (uint32_t)kin_tensor_dim(in[i]));
-        } else if (PyLong_CheckExact(in[i]) && !launch_number_is_open(self->open, i, in[i])) {
+        } else if (launch_may_be_sizes(in[i]) && !launch_number_is_open(self->open, i, in[i])) {
             w->dim = true;
             Py_XDECREF(walk_object(w, in[i]));
             w->dim = false;
@@ -486,13 +486,24 @@ launch_template_is_right(const launch_version *version, const launch_version *ma
 
 /* -- wider ranges -------------------------------------------------------------------------------------------------------------- */
 
-/* An input like this one with other sizes, or another int: new reference. Its contents are never read. */
+static PyObject *
+next_number(void *arg, PyObject *item)
+{
+    const int64_t **numbers = arg;
+    return PyLong_CheckExact(item) ? PyLong_FromLongLong(*(*numbers)++) : Py_NewRef(item);
+}
+
+/* An input like this one with other sizes, or other ints: new reference. Its contents are never read. */
 static PyObject *
 input_like(PyObject *obj, bool open, const int64_t *numbers, uint32_t *next)
 {
     kin_dtype dtype;
-    if (PyLong_CheckExact(obj) && !open)
-        return PyLong_FromLongLong(numbers[(*next)++]);
+    const int64_t *at = numbers + *next;
+    if (launch_may_be_sizes(obj) && !open) {
+        PyObject *like = PyTuple_CheckExact(obj) ? kin_map_items(obj, next_number, &at) : next_number(&at, obj);
+        *next = (uint32_t)(at - numbers);
+        return like;
+    }
     if (!kin_is_tensor(obj))
         return Py_NewRef(obj);
     uint32_t ndim = (uint32_t)kin_tensor_dim(obj);
