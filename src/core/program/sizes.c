@@ -359,13 +359,21 @@ find_double(const kin_sizes *s, column *c, uint8_t p, uint8_t q)
                       try_terms(s, c, (poly){.nterms = 3, .term = {of[2], of[3], of[5]}}));
 }
 
+/* The size that a param is what is left of. */
+static uint8_t
+root_of(const kin_sizes *s, uint8_t number)
+{
+    while (s->params[number].kind == DIVIDED)
+        number = s->params[number].size;
+    return number;
+}
+
 /* A size and what is left of it when it is divided are nearly multiples: a few plans would fit anything said of both. */
 static bool
 go_together(const kin_sizes *s, uint8_t p, uint8_t q)
 {
-    const param *a = &s->params[p - 1], *b = &s->params[q - 1];
-    uint8_t size = a->kind == DIVIDED ? a->size : p - 1, other = b->kind == DIVIDED ? b->size : q - 1;
-    return a->kind != SHIFTED && b->kind != SHIFTED && (p == q || size != other);
+    bool shifted = s->params[p - 1].kind == SHIFTED || s->params[q - 1].kind == SHIFTED;
+    return !shifted && (p == q || root_of(s, p - 1) != root_of(s, q - 1));
 }
 
 static bool
@@ -448,7 +456,8 @@ is_divided(const kin_sizes *s, const column *size, const column *c, param *p)
     return true;
 }
 
-/* The number becomes a param of its own, if it is one of the sizes, divided. A few plans fit many a rule, so several values are asked for. */
+/* The number becomes a param of its own, if it is one of the sizes, divided, or one of these, divided once more (layers with strides). A few plans fit many a rule, so
+ * several values are asked for. */
 static bool
 find_divided(kin_sizes *s, uint32_t number)
 {
@@ -456,10 +465,10 @@ find_divided(kin_sizes *s, uint32_t number)
     const column *c = &s->columns.at[number];
     if (s->nparams == MOST_PARAMS || count_values(s, c) < FEWEST)
         return false;
-    for (uint32_t k = 0; k < s->nfree; k++) {
+    for (uint32_t k = 0; k < s->nparams; k++) {
         const column *size = &s->columns.at[s->params[k].column];
         param p = {.column = number, .kind = DIVIDED, .size = (uint8_t)k};
-        if (count_values(s, size) <= FEWEST || !is_divided(s, size, c, &p))
+        if (s->params[k].kind == SHIFTED || count_values(s, size) <= FEWEST || !is_divided(s, size, c, &p))
             continue;
         s->params[s->nparams++] = p;
         return true;

@@ -19,7 +19,7 @@ typedef struct {
     int64_t of[MOST_TERMS + 1], by;
 } poly;
 
-/* What polynomials are of: a size that varies by itself; one of those divided by something, rounded: what a stride, a pool or a chunk leaves of a size; one of
+/* What polynomials are of: a size that varies by itself; one of those, or of these, divided by something, rounded: what a stride, a pool or a chunk leaves of a size; one of
  * these and a constant, as products of such have many terms. Of divided ones, for each divisor all `add` between two are possible with which (size + add) / by,
  * rounded down, is right in all plans met. */
 typedef struct {
