@@ -544,9 +544,9 @@ add_param(kin_sizes *s, uint32_t number)
     return true;
 }
 
-/* The simplest way first. */
+/* In one of the ways that take no time. */
 static bool
-explain(kin_sizes *s, uint32_t number)
+explain_simply(kin_sizes *s, uint32_t number)
 {
     column *c = &s->columns.at[number];
     if (is_constant(s, c)) {
@@ -562,7 +562,14 @@ explain(kin_sizes *s, uint32_t number)
     if (c->first >= s->ninputs && find_quotient(s, c))
         return true;
     c->as = AS_INTEGER;
-    if (c->first >= s->ninputs && add_param(s, number))
+    return c->first >= s->ninputs && add_param(s, number);
+}
+
+static bool
+explain(kin_sizes *s, uint32_t number)
+{
+    column *c = &s->columns.at[number];
+    if (explain_simply(s, number))
         return true;
     for (c->as = AS_INTEGER; c->as <= AS_CORRECTION; c->as++)
         if (can_read(s, c) && find_several(s, c))
@@ -621,6 +628,46 @@ note_order(kin_sizes *s)
     return true;
 }
 
+typedef struct {
+    uint64_t size;
+    uint32_t column;
+} ranked;
+
+static int
+by_size(const void *a, const void *b)
+{
+    const ranked *x = a, *y = b;
+    return x->size != y->size ? (x->size > y->size) - (x->size < y->size) : (x->column > y->column) - (x->column < y->column);
+}
+
+/* What inputs have comes first, as it is; then small numbers, which large ones are made of: that b * ceil(n / 16) * 16 is one of b and ceil(n / 16), is found once the latter
+ * is known. NULL: no memory. */
+static ranked *
+in_order(const kin_sizes *s)
+{
+    ranked *all = malloc((s->columns.len + 1) * sizeof *all);
+    uint32_t ninputs = 0;
+    for (uint32_t c = 0; all != NULL && c < s->columns.len; c++) {
+        int64_t value = raw(s, 0, s->columns.at[c].first);
+        all[c] = (ranked){.size = value < 0 ? 0 - (uint64_t)value : (uint64_t)value, .column = c};
+        ninputs += s->columns.at[c].first < s->ninputs;
+    }
+    if (all != NULL)
+        qsort(all + ninputs, s->columns.len - ninputs, sizeof *all, by_size);
+    return all;
+}
+
+/* Those that are not explained come to the front: how many. What is found behind them may explain them (layers with strides: what is small is a part of what is large). */
+static uint32_t
+explain_all(kin_sizes *s, ranked *order, uint32_t n)
+{
+    uint32_t left = 0;
+    for (uint32_t c = 0; c < n; c++)
+        if (!(s->columns.at[order[c].column].first < s->ninputs ? explain : explain_simply)(s, order[c].column))
+            order[left++] = order[c];
+    return left;
+}
+
 static bool
 learn(kin_sizes *s)
 {
@@ -629,12 +676,19 @@ learn(kin_sizes *s)
     s->nparams = s->nfree = 0;
     if (s->nsamples < FEWEST || !make_columns(s))
         return false;
-    for (uint32_t c = 0; c < s->columns.len; c++) {
-        if (!explain(s, c))
-            return false;
-        look_at_range(s, &s->columns.at[c]);
+    ranked *order = in_order(s);
+    uint32_t left = s->columns.len;
+    for (uint32_t before = left + 1; order != NULL && left > 0 && left < before;) {
+        before = left;
+        left = explain_all(s, order, left);
     }
-    return note_order(s);
+    bool ok = order != NULL;
+    for (uint32_t c = 0; c < left && ok; c++)
+        ok = explain(s, order[c].column);
+    free(order);
+    for (uint32_t c = 0; c < s->columns.len && ok; c++)
+        look_at_range(s, &s->columns.at[c]);
+    return ok && note_order(s);
 }
 
 /* Does the last plan obey what was learnt before? Then only ranges change. */
