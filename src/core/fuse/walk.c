@@ -195,7 +195,7 @@ within(walk *w, kin_ix c, int64_t lo, int64_t hi)
 {
     const kin_ix_expr x = *kin_ix_at(&w->k->ix, c);
     uint32_t v, a = 0, b = 0;
-    bool above = x.hi >= hi || (w->f->varying && x.hi >= hi - 1 && has_steps(w, &x));
+    bool above = x.hi >= hi || (w->f->varying && has_steps(w, &x));
     if (x.lo >= lo && !above)
         return 0;
     v = add_index(w, c);
@@ -219,7 +219,8 @@ value_pad(walk *w, kin_irn n, const kin_ix *coords, uint32_t mask)
         in[d] = kin_ix_affine(&w->k->ix, coords[d], 1, -low[d]);
         const kin_ix_expr x = *kin_ix_at(&w->k->ix, in[d]);
         never |= sizes[d] == 0 || x.hi < 0 || x.lo >= sizes[d];
-        inside = both(w, inside, within(w, in[d], 0, sizes[d]));
+        if (low[d] != 0 || fuse_sizes(w->f, n)[d] != sizes[d])
+            inside = both(w, inside, within(w, in[d], 0, sizes[d]));
     }
     if (never)
         return value(w, fill, NULL, mask);
