@@ -14,7 +14,7 @@
 enum {
     SPOTS = 16,         /* numbers of a transformed tile */
     ROOM = 150000,      /* floats of a block */
-    FEWEST_TILES = 48,  /* panels are 16/9 of the size that they have otherwise: they have to be used often */
+    FEWEST_TILES = 8,   /* panels are 16/9 of the size that they have otherwise: with fewer tiles reading them is what counts */
     LEAST_CHANNELS = 32,
     NEAR = 8            /* panels of a result whose blocks are still near when the last of them is done */
 };
