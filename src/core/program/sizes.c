@@ -184,11 +184,12 @@ product_of(term t, const int64_t values[MOST_PARAMS])
     return value;
 }
 
-void
-kin_sizes_params_at(const kin_sizes *s, uint32_t sample, int64_t values[MOST_PARAMS])
+static void
+push_param(kin_sizes *s, param p)
 {
-    for (uint32_t k = 0; k < s->nparams; k++)
-        values[k] = value_of(s, &s->columns.at[s->params[k].column], sample);
+    for (uint32_t k = 0; k < s->nsamples; k++)
+        s->met[k][s->nparams] = value_of(s, &s->columns.at[p.column], k);
+    s->params[s->nparams++] = p;
 }
 
 /* False: it is no integer, or a very large one. */
@@ -226,17 +227,15 @@ reduce(wide *row, const wide known[][WIDE_ROW], const unsigned *lead, unsigned n
 
 /* The polynomial with these terms through the first plans that decide it. False: they do not, or it has no small numbers. */
 static bool
-solve(const kin_sizes *s, const column *c, poly *f)
+solve(const kin_sizes *s, poly *f)
 {
     wide known[MOST_TERMS + 1][WIDE_ROW];
     unsigned lead[MOST_TERMS + 1], n = 0, unknowns = f->nterms + 1u;
     for (uint32_t k = 0; k < s->nsamples && n < unknowns; k++) {
         wide row[WIDE_ROW] = {1};
-        int64_t values[MOST_PARAMS];
-        kin_sizes_params_at(s, k, values);
         for (unsigned t = 0; t < f->nterms; t++)
-            row[t + 1] = product_of(f->term[t], values);
-        row[unknowns] = value_of(s, c, k);
+            row[t + 1] = product_of(f->term[t], s->met[k]);
+        row[unknowns] = s->now[k];
         reduce(row, known, lead, n, unknowns);
         unsigned first = 0;
         while (first < unknowns && row[first] == 0)
@@ -267,14 +266,12 @@ solve(const kin_sizes *s, const column *c, poly *f)
 }
 
 static bool
-holds(const kin_sizes *s, const column *c, const poly *f)
+holds(const kin_sizes *s, const poly *f)
 {
-    for (uint32_t k = 0; k < s->nsamples; k++) {
-        int64_t values[MOST_PARAMS], value;
-        kin_sizes_params_at(s, k, values);
-        if (!kin_sizes_evaluate(f, values, &value) || value != value_of(s, c, k))
+    int64_t value;
+    for (uint32_t k = 0; k < s->nsamples; k++)
+        if (!kin_sizes_evaluate(f, s->met[k], &value) || value != s->now[k])
             return false;
-    }
     return true;
 }
 
@@ -299,7 +296,7 @@ static bool
 try_terms(const kin_sizes *s, column *c, poly f)
 {
     unsigned several = f.nterms > 1 && s->nfree > 1, more = several + (has_divided(s, &f) ? 2u : 0u);
-    if (s->nsamples < f.nterms + 1u + s->nfree + more || !solve(s, c, &f) || !holds(s, c, &f))
+    if (s->nsamples < f.nterms + 1u + s->nfree + more || !solve(s, &f) || !holds(s, &f))
         return false;
     c->is = f;
     return true;
@@ -307,13 +304,11 @@ try_terms(const kin_sizes *s, column *c, poly f)
 
 /* Is it a multiple of the term and a constant? Looked at modulo 2^64, so that few have to be solved. */
 static bool
-may_be(const kin_sizes *s, const column *c, term t)
+may_be(const kin_sizes *s, term t)
 {
     uint64_t first = 0, before = 0, slope = 0, rise = 0;
     for (uint32_t k = 0; k < s->nsamples; k++) {
-        int64_t values[MOST_PARAMS];
-        kin_sizes_params_at(s, k, values);
-        uint64_t x = (uint64_t)product_of(t, values), y = (uint64_t)value_of(s, c, k);
+        uint64_t x = (uint64_t)product_of(t, s->met[k]), y = (uint64_t)s->now[k];
         if (k == 0) {
             first = x;
             before = y;
@@ -339,7 +334,7 @@ find_single(const kin_sizes *s, column *c)
             for (uint8_t y = factors < 2 ? 0 : x > 0 ? x : 1; y <= (factors < 2 ? 0 : n); y++)
                 for (uint8_t z = y > 0 ? y : 1; z <= n; z++) {
                     term t = {{x, y, z}};
-                    if ((x != z || factors < 3) && may_be(s, c, t) && try_terms(s, c, (poly){.nterms = 1, .term = {t}}))
+                    if ((x != z || factors < 3) && may_be(s, t) && try_terms(s, c, (poly){.nterms = 1, .term = {t}}))
                         return true;
                 }
     return false;
@@ -461,16 +456,17 @@ is_divided(const kin_sizes *s, const column *size, const column *c, param *p)
 static bool
 find_divided(kin_sizes *s, uint32_t number)
 {
-    enum { FEWEST = 4 };
+    enum { FEWEST = 3, BOTH = 9 };
     const column *c = &s->columns.at[number];
-    if (s->nparams == MOST_PARAMS || count_values(s, c) < FEWEST)
+    uint32_t n = count_values(s, c);
+    if (s->nparams == MOST_PARAMS || n < FEWEST)
         return false;
     for (uint32_t k = 0; k < s->nparams; k++) {
         const column *size = &s->columns.at[s->params[k].column];
         param p = {.column = number, .kind = DIVIDED, .size = (uint8_t)k};
-        if (s->params[k].kind == SHIFTED || count_values(s, size) <= FEWEST || !is_divided(s, size, c, &p))
+        if (s->params[k].kind == SHIFTED || n + count_values(s, size) < BOTH || !is_divided(s, size, c, &p))
             continue;
-        s->params[s->nparams++] = p;
+        push_param(s, p);
         return true;
     }
     return false;
@@ -487,19 +483,19 @@ is_constant(const kin_sizes *s, const column *c)
     return true;
 }
 
+/* Takes it as the column that is being explained. */
 static bool
-can_read(const kin_sizes *s, const column *c)
+can_read(kin_sizes *s, const column *c)
 {
-    int64_t value;
     for (uint32_t k = 0; k < s->nsamples; k++)
-        if (!read_as(c->as, raw(s, k, c->first), by_of(s, c, k), &value))
+        if (!read_as(c->as, raw(s, k, c->first), by_of(s, c, k), &s->now[k]))
             return false;
     return true;
 }
 
 /* A number over one of the params: what a size is enlarged by. */
 static bool
-find_quotient(const kin_sizes *s, column *c)
+find_quotient(kin_sizes *s, column *c)
 {
     for (c->as = AS_QUOTIENT; c->as <= AS_SINGLE_QUOTIENT; c->as++)
         for (c->by = 1; c->by <= s->nparams; c->by++)
@@ -527,7 +523,7 @@ note_shifted(kin_sizes *s, uint32_t number)
     for (uint32_t p = 0; p < s->nparams && shifted; p++)
         shifted = s->params[p].kind != SHIFTED || !is_multiple(f, &s->columns.at[s->params[p].column].is);
     if (shifted)
-        s->params[s->nparams++] = (param){.column = number, .kind = SHIFTED};
+        push_param(s, (param){.column = number, .kind = SHIFTED});
 }
 
 /* The number is a param. */
@@ -537,9 +533,10 @@ add_param(kin_sizes *s, uint32_t number)
     column *c = &s->columns.at[number];
     if (c->first >= s->ninputs ? !find_divided(s, number) : s->nfree == MOST_FREE || count_values(s, c) == 0)
         return false;
-    if (c->first < s->ninputs)
-        s->params[s->nfree++] = (param){.column = number, .kind = FREE};
-    s->nparams += c->first < s->ninputs;
+    if (c->first < s->ninputs) {
+        push_param(s, (param){.column = number, .kind = FREE});
+        s->nfree++;
+    }
     c->is = (poly){.nterms = 1, .term = {{{0, 0, (uint8_t)s->nparams}}}, .of = {0, 1}, .by = 1};
     return true;
 }
@@ -696,8 +693,9 @@ static bool
 agrees(kin_sizes *s)
 {
     uint32_t last = s->nsamples - 1, kept = 0;
-    int64_t values[MOST_PARAMS], value;
-    kin_sizes_params_at(s, last, values);
+    int64_t *values = s->met[last], value;
+    for (uint32_t k = 0; k < s->nparams; k++)
+        values[k] = value_of(s, &s->columns.at[s->params[k].column], last);
     for (uint32_t k = s->nfree; k < s->nparams; k++)
         if (s->params[k].kind == DIVIDED && !narrow(&s->params[k], values[s->params[k].size], values[k]))
             return false;

@@ -37,12 +37,12 @@ number_of(const kin_sizes *s, uint32_t column_number, const int64_t *values)
 }
 
 /* Which params are 0 or 1: two bits each. */
-static uint32_t
+static uint64_t
 small_ones(const kin_sizes *s, const int64_t of[MOST_PARAMS])
 {
-    uint32_t mask = 0;
+    uint64_t mask = 0;
     for (uint32_t k = 0; k < s->nparams; k++)
-        mask |= (of[k] == 0 || of[k] == 1 ? (uint32_t)of[k] + 1 : 0) << 2 * k;
+        mask |= (of[k] == 0 || of[k] == 1 ? (uint64_t)of[k] + 1 : 0) << 2 * k;
     return mask;
 }
 
@@ -50,12 +50,10 @@ small_ones(const kin_sizes *s, const int64_t of[MOST_PARAMS])
 static bool
 is_small_where_met(const kin_sizes *s, const int64_t of[MOST_PARAMS])
 {
-    for (uint32_t k = 0; k < s->nsamples; k++) {
-        int64_t then[MOST_PARAMS];
-        kin_sizes_params_at(s, k, then);
-        if (small_ones(s, then) == small_ones(s, of))
+    uint64_t small = small_ones(s, of);
+    for (uint32_t k = 0; k < s->nsamples; k++)
+        if (small_ones(s, s->met[k]) == small)
             return true;
-    }
     return false;
 }
 

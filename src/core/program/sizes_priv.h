@@ -5,7 +5,7 @@
 #include "core/base/vec.h"
 #include "core/program/sizes.h"
 
-enum { MOST_FREE = 4, MOST_PARAMS = 16, MOST_FACTORS = 3, MOST_TERMS = 3, MOST_SAMPLES = 32, NO_HOPE = 10, MOST_BY = 64 };
+enum { MOST_FREE = 4, MOST_PARAMS = 24, MOST_FACTORS = 3, MOST_TERMS = 3, MOST_SAMPLES = 32, NO_HOPE = 10, MOST_BY = 64 };
 
 /* A product of params, each counted from 1, in ascending order behind zeros. */
 typedef struct {
@@ -61,6 +61,8 @@ struct kin_sizes {
     KIN_VEC(pair) order;
     param params[MOST_PARAMS]; /* the free ones come first */
     uint32_t nparams, nfree;
+    int64_t met[MOST_SAMPLES][MOST_PARAMS]; /* what params were in the plans met */
+    int64_t now[MOST_SAMPLES];              /* what the column was that is being explained */
     uint32_t vain;            /* plans made to widen ranges that did not */
 };
 
@@ -74,8 +76,6 @@ kin_sizes_divisor(const column *c)
     return power > MOST ? MOST : power;
 }
 
-/* The values of all params in a plan met. */
-void kin_sizes_params_at(const kin_sizes *s, uint32_t sample, int64_t values[MOST_PARAMS]);
 /* The polynomial for these values of the params. False: it is no integer, or a very large one. */
 bool kin_sizes_evaluate(const poly *f, const int64_t values[MOST_PARAMS], int64_t *out);
 /* A size divided and rounded. False: what is known leaves several answers. */
