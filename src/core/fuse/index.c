@@ -398,3 +398,13 @@ kin_ix_plain(kin_ix_space *s, kin_ix a)
         plain = kin_ix_add(s, plain, kin_ix_affine(s, plain_atom(s, x.terms[i].atom), x.terms[i].coef, 0));
     return s->failed ? 0 : plain;
 }
+
+bool
+kin_ix_has_steps(const kin_ix_space *s, kin_ix e)
+{
+    const kin_ix_expr *x = kin_ix_at(s, e);
+    for (uint32_t t = 0; t < x->nterms; t++)
+        if (s->terms.at[x->terms + t].coef > 1)
+            return true;
+    return false;
+}

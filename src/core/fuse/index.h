@@ -65,6 +65,9 @@ kin_ix kin_ix_within(kin_ix_space *s, kin_ix a, int64_t size);
 /* Without what kin_ix_within has added. */
 kin_ix kin_ix_plain(kin_ix_space *s, kin_ix a);
 
+/* Does a variable count several elements at a time in it? */
+bool kin_ix_has_steps(const kin_ix_space *s, kin_ix e);
+
 static inline const kin_ix_expr *kin_ix_at(const kin_ix_space *s, kin_ix e) { return &s->exprs.at[e]; }
 static inline bool kin_ix_is_const(const kin_ix_space *s, kin_ix e) { return s->exprs.at[e].nterms == 0; }
 

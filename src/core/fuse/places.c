@@ -21,22 +21,30 @@ as_index(kin_loops *k, uint32_t inst, kin_ix *e)
     return true;
 }
 
+/* Where sizes vary, how far every second element reaches is above a limit for some sizes and not for others, in one kernel. */
+static bool
+depends_on_parity(const kin_loops *k, kin_ix e)
+{
+    return k->varying && kin_ix_has_steps(&k->ix, e);
+}
+
 /* The greater (or lesser) of two, where one always is. */
 static bool
-choose(const kin_ix_space *s, bool greater, kin_ix a, kin_ix b, kin_ix *out)
+choose(const kin_loops *k, bool greater, kin_ix a, kin_ix b, kin_ix *out)
 {
-    const kin_ix_expr *x = kin_ix_at(s, a), *y = kin_ix_at(s, b);
-    if (x->lo < y->hi && y->lo < x->hi)
+    const kin_ix_expr *x = kin_ix_at(&k->ix, a), *y = kin_ix_at(&k->ix, b);
+    if ((x->lo < y->hi && y->lo < x->hi) || depends_on_parity(k, a) || depends_on_parity(k, b))
         return false;
     *out = (x->lo >= y->hi) == greater ? a : b;
     return true;
 }
 
 static bool
-divide(kin_ix_space *s, bool quotient, kin_ix a, kin_ix b, kin_ix *out)
+divide(kin_loops *k, bool quotient, kin_ix a, kin_ix b, kin_ix *out)
 {
+    kin_ix_space *s = &k->ix;
     int64_t by = kin_ix_at(s, b)->constant;
-    if (!kin_ix_is_const(s, b) || by <= 0 || kin_ix_at(s, a)->lo < 0)
+    if (!kin_ix_is_const(s, b) || by <= 0 || kin_ix_at(s, a)->lo < 0 || depends_on_parity(k, a))
         return false;
     *out = quotient ? kin_ix_div(s, a, by) : kin_ix_mod(s, a, by);
     return true;
@@ -63,14 +71,14 @@ kin_place_fold(kin_loops *k, unsigned op, const uint32_t *args, kin_ix *out)
     case KIN_IR_ADD: *out = kin_ix_add(s, a, b); return true;
     case KIN_IR_SUB: *out = kin_ix_add(s, a, kin_ix_affine(s, b, -1, 0)); return true;
     case KIN_IR_NEG: *out = kin_ix_affine(s, a, -1, 0); return true;
-    case KIN_IR_ABS: b = kin_ix_affine(s, a, -1, 0); return choose(s, true, a, b, out);
+    case KIN_IR_ABS: b = kin_ix_affine(s, a, -1, 0); return choose(k, true, a, b, out);
     case KIN_IR_MUL: return multiply(s, a, b, out);
-    case KIN_IR_MAX: return choose(s, true, a, b, out);
-    case KIN_IR_MIN: return choose(s, false, a, b, out);
+    case KIN_IR_MAX: return choose(k, true, a, b, out);
+    case KIN_IR_MIN: return choose(k, false, a, b, out);
     case KIN_IR_FLOOR_DIV:
-    case KIN_IR_DIV: return divide(s, true, a, b, out);
+    case KIN_IR_DIV: return divide(k, true, a, b, out);
     case KIN_IR_REM:
-    case KIN_IR_FMOD: return divide(s, false, a, b, out);
+    case KIN_IR_FMOD: return divide(k, false, a, b, out);
     default: return false;
     }
 }

@@ -179,23 +179,13 @@ load(walk *w, kin_irn n, const kin_ix *coords, uint32_t mask)
     return add_inst(w, in, 0);
 }
 
-/* A window that moves by several elements at a time fits the last ones for some sizes only: every second row, if their number is even. */
-static bool
-has_steps(const walk *w, const kin_ix_expr *x)
-{
-    for (uint32_t t = 0; t < x->nterms; t++)
-        if (w->k->ix.terms.at[x->terms + t].coef > 1)
-            return true;
-    return false;
-}
-
 /* lo <= coordinate < hi, as an instruction; 0 when that is always so (for other sizes, too, where these vary). */
 static uint32_t
 within(walk *w, kin_ix c, int64_t lo, int64_t hi)
 {
     const kin_ix_expr x = *kin_ix_at(&w->k->ix, c);
     uint32_t v, a = 0, b = 0;
-    bool above = x.hi >= hi || (w->f->varying && has_steps(w, &x));
+    bool above = x.hi >= hi || (w->f->varying && kin_ix_has_steps(&w->k->ix, c)); /* every second row fits if their number is even */
     if (x.lo >= lo && !above)
         return 0;
     v = add_index(w, c);

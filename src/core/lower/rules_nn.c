@@ -343,6 +343,13 @@ read_window(low_call *c, window *w, bool has_dilation)
            && w->dilation[0] > 0 && w->dilation[1] > 0;
 }
 
+/* Windows that end behind the plane have to be padded for some sizes and not for others: that would be another program, of which nobody asks. */
+static bool
+reaches_out_for_some_sizes(const low_call *c, uint32_t number)
+{
+    return c->l->options->varying && low_int_or(c, number, "ceil_mode", 0);
+}
+
 /* Padded so far that every window of the result lies inside. */
 static kin_irn
 pad_for(low_call *c, kin_irn x, const window *w, double value)
@@ -433,7 +440,7 @@ rule_max_pool2d(low_call *c, int row)
     kin_irn x = low_read(c, low_arg(c, 0, "self")), value = 0;
     window w;
     if (x == 0 || !kin_dtype_is_float(low_dtype_of(c, x)) || low_ndim_of(c, x) < 3 || low_ndim(c, 0) != low_ndim_of(c, x)
-        || !read_window(c, &w, true))
+        || !read_window(c, &w, true) || reaches_out_for_some_sizes(c, 5))
         return false;
     kin_irn padded = pad_for(c, x, &w, -INFINITY);
     for (int64_t i = 0; i < w.kernel[0]; i++)
@@ -465,7 +472,7 @@ rule_avg_pool2d(low_call *c, int row)
 {
     kin_irn x = wide_of(c, low_arg(c, 0, "self")), sum = 0, divisor;
     window w;
-    if (x == 0 || low_ndim_of(c, x) < 3 || low_ndim(c, 0) != low_ndim_of(c, x) || !read_window(c, &w, false))
+    if (x == 0 || low_ndim_of(c, x) < 3 || low_ndim(c, 0) != low_ndim_of(c, x) || !read_window(c, &w, false) || reaches_out_for_some_sizes(c, 4))
         return false;
     bool up = low_int_or(c, 4, "ceil_mode", 0), with_padding = low_int_or(c, 5, "count_include_pad", 1);
     bool same = (!up && (with_padding || (w.pad[0] == 0 && w.pad[1] == 0))) || low_arg(c, 6, "divisor_override") != NULL;

@@ -36,9 +36,17 @@ kin_sizes_free(kin_sizes *s)
     kin_vec_deinit(&s->samples);
     kin_vec_deinit(&s->columns);
     kin_vec_deinit(&s->order);
+    kin_vec_deinit(&s->asked);
     free(s->column_of);
     free(s->dims);
     free(s);
+}
+
+bool
+kin_sizes_ask(kin_sizes *s, kin_sizes_asks asks, uint32_t number)
+{
+    asked q = {.asks = asks, .number = s->ninputs + number};
+    return kin_vec_push(&s->asked, q) == KIN_OK;
 }
 
 static bool agrees(kin_sizes *s);

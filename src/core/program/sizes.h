@@ -4,9 +4,9 @@
  * ask about a number has the same answer as in all plans seen:
  *
  * - each number lies between the smallest and the largest one seen, so it is on the same side of every threshold;
- * - it leaves the same remainder where all of those seen do, by powers of two up to 64 (the passes ask no more, and a number that comes of a division is an integer or not);
  * - the same sizes are 0 or 1 as in one of those seen;
  * - of two sizes in a dim of something, the same one is larger where that was always so, and is not smaller where it never was;
+ * - questions that the program itself asks about numbers have the same answers as in one of those seen;
  * - the sizes themselves obey their polynomials: what was always equal still is.
  *
  * Otherwise nothing is known, a plan is made by the passes, and added to those seen. */
@@ -20,9 +20,24 @@
 
 typedef struct kin_sizes kin_sizes;
 
+/* What a program may ask about numbers, besides sums and products: a plan is made for one answer. */
+typedef enum {
+    KIN_SIZES_REMAINDER, /* of a divided by b, as Python does it: `gives` */
+    KIN_SIZES_QUOTIENT,  /* ... rounded down */
+    KIN_SIZES_ORDER,     /* which of a and b is greater */
+    KIN_SIZES_VALUE      /* anything else about a */
+} kin_sizes_asks;
+
+typedef struct {
+    kin_sizes_asks asks;
+    int64_t a, b, gives;
+} kin_sizes_question;
+
 /* dims: which of them are the size of something in one dim, rather than a stride, an offset, ... NULL without memory. */
 kin_sizes *kin_sizes_new(uint32_t ninputs, uint32_t nnumbers, const bool *input_dims, const bool *number_dims);
 void kin_sizes_free(kin_sizes *s);
+/* Before the first plan: three of its numbers, from this one on, are a, b and what is given, of which this is asked. False without memory. */
+bool kin_sizes_ask(kin_sizes *s, kin_sizes_asks asks, uint32_t number);
 /* A plan was made. False without memory. */
 bool kin_sizes_add(kin_sizes *s, const int64_t *inputs, const int64_t *numbers);
 /* The numbers of the plan for these inputs; false: one has to be made. */

@@ -57,6 +57,60 @@ is_small_where_met(const kin_sizes *s, const int64_t of[MOST_PARAMS])
     return false;
 }
 
+/* -- what programs ask -------------------------------------------------------------------------------------------------------- */
+
+static bool
+is_divided(const kin_sizes *s, const column *c)
+{
+    for (unsigned k = 0; k < c->is.nterms; k++)
+        for (unsigned n = 0; n < MOST_FACTORS; n++)
+            if (c->is.term[k].of[n] > 0 && s->params[c->is.term[k].of[n] - 1].kind == DIVIDED)
+                return true;
+    return false;
+}
+
+static int64_t
+remainder_of(int64_t a, int64_t b)
+{
+    int64_t rest = a % b;
+    return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
+}
+
+/* a, b and what is given, in the plan asked for and in one that was met. What is found by dividing a size is right for all remainders. */
+static bool
+has_same_answer(const kin_sizes *s, const asked *q, const int64_t now[3], const int64_t then[3])
+{
+    int64_t rest = now[1] == 0 ? 0 : remainder_of(now[0], now[1]);
+    bool order = (now[0] < now[1]) == (then[0] < then[1]) && (now[0] > now[1]) == (then[0] > then[1]);
+    bool divides = now[1] != 0 && now[1] == then[1] && (rest == remainder_of(then[0], then[1]) || is_divided(s, &s->columns.at[s->column_of[q->number + 2]]));
+    switch (q->asks) {
+    case KIN_SIZES_REMAINDER: return divides && now[2] == rest;
+    case KIN_SIZES_QUOTIENT: return divides && now[2] == (now[0] - rest) / now[1];
+    case KIN_SIZES_ORDER: return order;
+    case KIN_SIZES_VALUE: return now[0] == then[0];
+    }
+    return false;
+}
+
+/* Was there a plan for which all questions had the answers that they have now? */
+static bool
+are_answered_as_before(const kin_sizes *s, const int64_t *values)
+{
+    bool same = s->asked.len == 0;
+    for (uint32_t k = 0; k < s->nsamples && !same; k++) {
+        const int64_t *sample = s->samples.at + (size_t)k * s->n;
+        same = true;
+        for (uint32_t i = 0; i < s->asked.len && same; i++) {
+            const asked *q = &s->asked.at[i];
+            int64_t now[3];
+            for (uint32_t n = 0; n < 3; n++)
+                now[n] = number_of(s, s->column_of[q->number + n], values);
+            same = has_same_answer(s, q, now, sample + q->number);
+        }
+    }
+    return same;
+}
+
 /* Values of all columns; false: one is not like those met. */
 static bool
 values_for(const kin_sizes *s, const int64_t *inputs, int64_t *values, beyond *out)
@@ -91,7 +145,7 @@ values_for(const kin_sizes *s, const int64_t *inputs, int64_t *values, beyond *o
     for (uint32_t i = 0; i < s->ninputs; i++)
         if (inputs[i] != number_of(s, s->column_of[i], values))
             return false;
-    return true;
+    return are_answered_as_before(s, values);
 }
 
 /* New memory: the values of all columns for these inputs; NULL: they are not known, if it were not for what is `out` of the ranges met. */

@@ -50,6 +50,11 @@ typedef struct {
     bool strict;
 } pair;
 
+typedef struct {
+    kin_sizes_asks asks;
+    uint32_t number; /* of a, among inputs and numbers; those of b and what is given follow */
+} asked;
+
 struct kin_sizes {
     uint32_t ninputs, n;      /* n: with the numbers */
     uint32_t nsamples;
@@ -59,6 +64,7 @@ struct kin_sizes {
     bool *dims;               /* by input, number: a size in some dim */
     KIN_VEC(column) columns;
     KIN_VEC(pair) order;
+    KIN_VEC(asked) asked;
     param params[MOST_PARAMS]; /* the free ones come first */
     uint32_t nparams, nfree;
     int64_t met[MOST_SAMPLES][MOST_PARAMS]; /* what params were in the plans met */

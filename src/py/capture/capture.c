@@ -485,11 +485,11 @@ run_steps(stepper *x)
         x->c.step = i;
         x->c.before = x->c.storages.len;
         if (s->kind == KIN_STEP_CHECK) {
-            if (!capture_test(x, s, i))
+            if (!capture_test(x, s, i) || !kin_capture_ask(x, s))
                 return false;
             continue;
         }
-        if (stays_by_itself(x, s) || x->c.out->reason[0] != 0 || !provide(x, s, 0) || !capture_one(x, s) || makes_leaf(x, s)) {
+        if (stays_by_itself(x, s) || x->c.out->reason[0] != 0 || !provide(x, s, 0) || !capture_one(x, s) || makes_leaf(x, s) || !kin_capture_ask(x, s)) {
             note_refused(x, i);
             return false;
         }
@@ -719,6 +719,7 @@ kin_capture_deinit(kin_capture *c)
     kin_vec_deinit(&c->refused);
     kin_vec_deinit(&c->uncounted);
     kin_vec_deinit(&c->numbers);
+    kin_vec_deinit(&c->questions);
     for (uint32_t i = 0; i < c->nout; i++)
         Py_DECREF(c->out[i]);
     free(c->out);

@@ -8,6 +8,7 @@
 #define KIN_PY_CAPTURE_H
 
 #include "core/aten/aten.h"
+#include "core/program/sizes.h"
 #include "py/replay/subgraphs.h"
 
 /* An operator as it was called, fake tensors in place of tensors. By number of the call in the graph. */
@@ -68,6 +69,8 @@ typedef struct {
     kin_capture_numbers uncounted; /* storages of inputs, once for each write that torch does not count */
     KIN_VEC(uint32_t) refused; /* failed: the calls that cannot be captured; none = it is not a matter of single calls */
     bool by_data;         /* calls gave tensors whose sizes may follow from data (KIN_CAPTURE_DATA) */
+    KIN_VEC(kin_sizes_question) questions; /* that steps asked of numbers, in their order */
+    bool asks_more;       /* ... of numbers that are too large, too */
     uint32_t failed_test; /* failed: the test that did not pass, from 1 (its step + 1); 0 = it is something else */
     kin_capture_joint joint; /* KIN_CAPTURE_JOINT; without results: there is nothing to go back from */
     char reason[200];     /* failed: why */

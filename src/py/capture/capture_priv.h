@@ -164,4 +164,8 @@ void kin_mode_end(PyObject *mode);
  * compared: so the graph makes the tensor of the same ones. New reference; NULL without an exception: it is none like that. */
 PyObject *kin_capture_new_tensor(capturing *c, PyObject *args);
 
+/* -- questions.c -- */
+/* Notes what the step, which was run, asked of numbers. False without memory. */
+bool kin_capture_ask(stepper *x, const kin_step *s);
+
 #endif

@@ -96,6 +96,13 @@ kin_callable_name(PyObject *callable)
     return kin_utf8(((PyFunctionObject *)callable)->func_name);
 }
 
+bool
+kin_is_max_or_min(PyObject *callable)
+{
+    const char *name = PyCFunction_Check(callable) ? kin_callable_name(callable) : "";
+    return strcmp(name, "max") == 0 || strcmp(name, "min") == 0;
+}
+
 /* -- places of raises -------------------------------------------------------------------------------------------------- */
 
 #if PY_VERSION_HEX >= 0x030E0000

@@ -13,6 +13,8 @@ bool kin_is_method_wrapper(PyObject *obj);
 bool kin_runs_method(PyObject *obj, PyObject *method); /* is it this method of a class in C, bound to an object? */
 /* The bare name of a function or method; "" when it has none. */
 const char *kin_callable_name(PyObject *callable);
+/* max() and min() among C functions of that name. */
+bool kin_is_max_or_min(PyObject *callable);
 /* What a weak reference refers to, borrowed; None: it is gone. */
 static inline PyObject *
 kin_weakref_object(PyObject *ref)

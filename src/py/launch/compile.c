@@ -192,7 +192,7 @@ compile_captured(kernel_launcher *self, launch_version *version, kin_capture *ca
     if (version->code != NULL && version->code->training != NULL)
         launch_training_keep(version->code->training, capture, version->stats.compiled + version->stats.from_disk > 0);
     if (version->code != NULL && !capture->by_data && !self->checking)
-        launch_template_note(self, version, in);
+        launch_template_note(self, version, capture, in);
     kin_capture_deinit(capture);
     if (version->stuck != UINT32_MAX && !self->ahead && !version->decided && launch_exclude(v, &version->stuck, 1) != KIN_OK)
         self->full = true;

@@ -53,6 +53,7 @@ typedef struct launch_version {
     bool copied;       /* made by template.c */
     uint32_t like;     /* number of its template, counted from 1; 0: none */
     uint32_t nnumbers; /* ... which has so many numbers */
+    uint32_t nasked;   /* the last of which are not the plan's, but what its program asked about */
     double retry_at;   /* if it was slower: the time at which it is compiled and compared again; 0: never */
     uint32_t drops;       /* how often it was slower */
     bool small;           /* not compiled: a single call on little data */
@@ -213,7 +214,7 @@ void launch_sizes_note_training(kernel_launcher *self, const launch_version *ver
 
 void launch_templates_deinit(launch_templates *all);
 /* The version was made by the passes for these inputs. */
-void launch_template_note(kernel_launcher *self, launch_version *version, PyObject *const *in);
+void launch_template_note(kernel_launcher *self, launch_version *version, const kin_capture *capture, PyObject *const *in);
 /* Which plan is copied, and its numbers for other inputs. */
 struct launch_copy {
     bool looked;                 /* for one */

@@ -301,7 +301,7 @@ launch_templates_deinit(launch_templates *all)
 
 /* The number of the template with this structure, counted from 1; 0: out of memory, or there are too many. */
 static uint32_t
-template_of(launch_templates *all, kin_text *structure, const kin_walk *inputs, const kin_walk *numbers)
+template_of(launch_templates *all, kin_text *structure, const kin_walk *inputs, const kin_walk *numbers, const kin_capture *capture)
 {
     for (uint32_t i = 0; i < all->at.len; i++) {
         const kin_text *one = &all->at.at[i]->structure;
@@ -312,7 +312,10 @@ template_of(launch_templates *all, kin_text *structure, const kin_walk *inputs, 
     if (t == NULL)
         return 0;
     t->sizes = kin_sizes_new(inputs->numbers.len, numbers->numbers.len, inputs->dims.at, numbers->dims.at);
-    if (t->sizes == NULL || kin_vec_push(&all->at, t) != KIN_OK) {
+    bool ok = t->sizes != NULL;
+    for (uint32_t q = 0; q < capture->questions.len && ok; q++)
+        ok = kin_sizes_ask(t->sizes, capture->questions.at[q].asks, numbers->numbers.len - 3 * (capture->questions.len - q));
+    if (!ok || kin_vec_push(&all->at, t) != KIN_OK) {
         kin_sizes_free(t->sizes);
         free(t);
         return 0;
@@ -329,12 +332,24 @@ state_of(const kernel_launcher *self)
     return (uint64_t)self->fixings << 32 | (uint64_t)self->unfrozen.len << 1 | self->exact_nan;
 }
 
+/* What the program asked belongs to the structure, and what of, to the numbers. */
+static void
+walk_questions(kin_walk *w, const kin_capture *capture)
+{
+    for (uint32_t q = 0; q < capture->questions.len; q++) {
+        const kin_sizes_question *asked = &capture->questions.at[q];
+        int64_t of[] = {asked->a, asked->b, asked->gives};
+        kin_walk_word(w, asked->asks);
+        kin_walk_numbers(w, of, 3);
+    }
+}
+
 void
-launch_template_note(kernel_launcher *self, launch_version *version, PyObject *const *in)
+launch_template_note(kernel_launcher *self, launch_version *version, const kin_capture *capture, PyObject *const *in)
 {
     launch_templates *all = &self->sizes.templates;
     version->like = 0;
-    if (!launch_sizes_are_on(self) || version->code == NULL || version->hints.len > 0 || version->no_writes)
+    if (!launch_sizes_are_on(self) || version->code == NULL || version->hints.len > 0 || version->no_writes || capture->asks_more)
         return;
     if (all->state != state_of(self)) {
         for (uint32_t i = 0; i < self->versions.len; i++)
@@ -345,11 +360,13 @@ launch_template_note(kernel_launcher *self, launch_version *version, PyObject *c
     kin_text structure = {0}, none = {0};
     kin_walk w = {.structure = &structure}, inputs = {.structure = &none};
     walk_code(&w, version->code);
+    walk_questions(&w, capture);
     if (!w.failed && !structure.failed && read_inputs(self, in, version->signature.n, &inputs))
-        version->like = template_of(all, &structure, &inputs, &w);
+        version->like = template_of(all, &structure, &inputs, &w, capture);
     if (version->like > 0 && !kin_sizes_add(all->at.at[version->like - 1]->sizes, inputs.numbers.at, w.numbers.at))
         version->like = 0;
     version->nnumbers = w.numbers.len;
+    version->nasked = 3 * capture->questions.len;
     kin_walk_deinit(&w);
     kin_walk_deinit(&inputs);
     kin_text_deinit(&structure);
@@ -400,7 +417,7 @@ make_like(const launch_version *model, kin_walk *w)
     if (code == NULL)
         return NULL;
     walk_code(w, code);
-    if (w->failed || w->next != w->numbers.len) {
+    if (w->failed || w->next + model->nasked != w->numbers.len) {
         launch_code_free(code);
         return NULL;
     }
@@ -442,6 +459,7 @@ launch_template_make(kernel_launcher *self, launch_version *version, PyObject *c
         return false;
     version->like = copy->like;
     version->nnumbers = model->nnumbers;
+    version->nasked = model->nasked;
     version->nnative = model->nnative;
     version->nextern = model->nextern;
     version->lower = model->lower;

@@ -73,7 +73,7 @@ is_candidate(rec *r, kin_vid vid, bool *tensor)
 static bool
 is_extreme(PyObject *callee)
 {
-    return PyCFunction_Check(callee) && computes_numbers(callee) && (strcmp(kin_callable_name(callee), "max") == 0 || strcmp(kin_callable_name(callee), "min") == 0);
+    return PyCFunction_Check(callee) && computes_numbers(callee) && kin_is_max_or_min(callee);
 }
 
 /* An int that sizes decide, or one that stays. */
