@@ -27,7 +27,7 @@ static const char *const fact_names[] = {
 #undef FACT
 };
 static const char *const step_names[] = {
-#define STEP(NAME, text, looks, late, does, doc) #NAME,
+#define STEP(NAME, text, looks, late, changes, does, doc) #NAME,
 #include "core/trace/steps.def"
 #undef STEP
 };

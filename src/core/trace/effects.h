@@ -78,6 +78,19 @@ uint32_t kin_kind_effects(kin_step_kind kind);
 /* Does it read operand number `operand`, so that running it later has another result if that has changed? */
 bool kin_kind_reads_late(kin_step_kind kind, uint32_t operand);
 
+/* What of args[0] a kind of step changes: all that can be changed later as well, at the end of an atomic region (py/recorder/region.c). */
+typedef enum {
+    KIN_CHANGES_NOTHING,   /* or something that cannot wait */
+    KIN_CHANGES_POSITION,  /* an iterator's */
+    KIN_CHANGES_END,       /* the iterator gives nothing more */
+    KIN_CHANGES_CONTENTS,  /* takes up args[1] */
+    KIN_CHANGES_CELL,      /* args[1] replaces what the cell held */
+    KIN_CHANGES_ATTRIBUTE, /* ... what is found by name */
+    KIN_CHANGES_GLOBAL,
+    KIN_CHANGES_ITEM       /* args[2] replaces what is found at args[1] */
+} kin_changes;
+kin_changes kin_kind_changes(kin_step_kind kind);
+
 /* The effects that the recorder stamped on the step, or else those of its kind. */
 static inline uint32_t
 kin_step_effects(const kin_step *s)

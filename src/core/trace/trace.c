@@ -2,7 +2,7 @@
 #include "core/trace/trace_priv.h"
 
 static const char *const step_names[] = {
-#define STEP(NAME, text, looks, late, does, doc) [KIN_STEP_##NAME] = text,
+#define STEP(NAME, text, looks, late, changes, does, doc) [KIN_STEP_##NAME] = text,
 #include "core/trace/steps.def"
 #undef STEP
 };

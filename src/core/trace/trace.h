@@ -22,7 +22,7 @@ typedef uint32_t kin_vid;
 typedef uint32_t kin_ref;
 
 typedef enum {
-#define STEP(NAME, text, looks, late, does, doc) KIN_STEP_##NAME,
+#define STEP(NAME, text, looks, late, changes, does, doc) KIN_STEP_##NAME,
 #include "core/trace/steps.def"
 #undef STEP
     KIN_STEP__COUNT

@@ -212,18 +212,18 @@ defer(rec *r, deferred_change change)
 
 /* Does it add to, or fill, an object made here that nobody else can reach? */
 static bool
-changes_virtual(rec *r, kin_step_kind kind, const rec_virtual *f, uint32_t n)
+changes_virtual(rec *r, kin_changes changes, const rec_virtual *f, uint32_t n)
 {
     if (f == NULL || f->escaped)
         return false;
-    switch (kind) {
-    case KIN_STEP_SET_ADD: case KIN_STEP_LIST_APPEND: case KIN_STEP_LIST_EXTEND: case KIN_STEP_ITERATOR_AT:
+    switch (changes) {
+    case KIN_CHANGES_CONTENTS:
         return n == 2;
-    case KIN_STEP_CELL_SET:
+    case KIN_CHANGES_CELL:
         return n == 2 && f->kind == VIRTUAL_CELL && f->known && f->n == 1;
-    case KIN_STEP_SETATTR:
+    case KIN_CHANGES_ATTRIBUTE:
         return n == 2 && f->kind == VIRTUAL_OBJECT && f->known && r->may_wait;
-    case KIN_STEP_SET_SUBSCR:
+    case KIN_CHANGES_ITEM:
         return n == 3 && f->kind == VIRTUAL_DICT && f->known && r->may_wait;
     default:
         return false;
@@ -239,14 +239,15 @@ region_defers_change(rec *r, kin_step_kind kind, unsigned flags, const kin_vid *
         return false;
     kin_status status = KIN_OK;
     rec_virtual *f = VIRTUAL(r, args[0]);
-    if (kind == KIN_STEP_NEXT && n == 1) {
+    kin_changes changes = kin_kind_changes(kind);
+    if (changes == KIN_CHANGES_POSITION && n == 1) {
         status = kin_vec_push(&g->moved, args[0]);
-    } else if (kind == KIN_STEP_USE_UP) {
+    } else if (changes == KIN_CHANGES_END) {
         status = kin_vec_push(&g->used_up, args[0]);
-    } else if (changes_virtual(r, kind, f, n)) {
-        if (kind == KIN_STEP_CELL_SET)
+    } else if (changes_virtual(r, changes, f, n)) {
+        if (changes == KIN_CHANGES_CELL)
             status = kin_vec_push(&g->cells, ((saved_cell){f, f->items[0]}));
-        else if (kind == KIN_STEP_SETATTR || kind == KIN_STEP_SET_SUBSCR)
+        else if (changes != KIN_CHANGES_CONTENTS)
             status = kin_vec_push(&g->filled, f);
         defer(r, (deferred_change){.kind = kind, .n = n, .args = {args[0], args[1], n > 2 ? args[2] : 0}, .target = args[0]});
     } else {
@@ -261,9 +262,9 @@ region_defers_change(rec *r, kin_step_kind kind, unsigned flags, const kin_vid *
 bool
 region_defers_store(rec *r, kin_step_kind kind, unsigned flags, const kin_vid *args, uint32_t n)
 {
-    bool named = kind == KIN_STEP_SETATTR || kind == KIN_STEP_GLOBAL_SET || kind == KIN_STEP_CELL_SET, item = kind == KIN_STEP_SET_SUBSCR;
+    bool item = kin_kind_changes(kind) == KIN_CHANGES_ITEM;
     uint32_t at = item ? 2 : 1;
-    if (!r->may_wait || !(flags & KIN_STEP_EFFECT) || !(r->store_effects & KIN_FITS) || !(named || item) || n != at + 1 || args[at] == 0)
+    if (!r->may_wait || !(flags & KIN_STEP_EFFECT) || !(r->store_effects & KIN_FITS) || kin_kind_changes(kind) < KIN_CHANGES_CELL || n != at + 1 || args[at] == 0)
         return false;
     PyObject *value = O(r, args[at]);
     if (value == NULL || !(kin_is_exact_immutable(value) || kin_is_plain_tensor(value)) || r->region->acted)
