@@ -18,6 +18,9 @@ static const struct {
 #define NO_VIEW KIN_ATEN_NO_VIEW
 #define LAYOUT_ONLY KIN_ATEN_LAYOUT_ONLY
 #define WHOLE KIN_ATEN_WHOLE
+#define CONSTANT KIN_ATEN_CONSTANT
+#define ANSWERED KIN_ATEN_ANSWERED
+#define OWN_CELLS KIN_ATEN_OWN_CELLS
 #define LIBRARY KIN_ATEN_LIBRARY
 #define ATEN(op, overload, shape, lower, complex, traits) {"aten." #op "." #overload, traits, KIN_COMPLEX_##complex},
 #include "core/aten/aten.def"

@@ -39,6 +39,9 @@ typedef enum {
     KIN_ATEN_LAYOUT_ONLY = 1 << 8,        /* in place it gives the argument another layout and leaves its memory alone */
     /* how it is captured, what it costs */
     KIN_ATEN_WHOLE = 1 << 10,             /* as one call, though PyTorch makes it of other operators */
+    KIN_ATEN_CONSTANT = 1 << 11,          /* as a tensor of the capture's own, where it makes one of a constant */
+    KIN_ATEN_ANSWERED = 1 << 12,          /* not at all: a question whose answer is true for the capture's tensors */
+    KIN_ATEN_OWN_CELLS = 1 << 13,         /* as an operator of kintsugi/_recurrent.py, where its arguments say so */
     KIN_ATEN_LIBRARY = 1 << 9             /* its work is worth a kernel or library call of its own */
 } kin_aten_trait;
 

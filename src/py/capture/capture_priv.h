@@ -18,7 +18,7 @@ typedef struct {
     PyObject *strided;
     PyTypeObject *dtype, *device, *layout, *memory_format;
     PyObject *dtypes[KIN_DTYPE__COUNT];
-    PyObject *op_rows;        /* overload -> (its C function, "aten.add.Tensor", the arguments it writes to, is it random?) */
+    PyObject *op_rows;        /* overload -> (its C function, "aten.add.Tensor", the arguments it writes to, how it is captured: mode.c) */
     PyObject *seeded;         /* torch.Tag.nondeterministic_seeded */
     PyObject *instance_names; /* keywords of make_subclass */
     PyObject *s_device;       /* "device" */

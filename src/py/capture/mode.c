@@ -62,7 +62,39 @@ draws_random(PyObject *func)
     return random;
 }
 
-/* (C function, name, written arguments, whether it draws random numbers): borrowed, made once for each overload. */
+/* What is known of an overload besides. */
+enum {
+    DRAWS_RANDOM = 1, /* numbers: by its schema, for what the graph says of it see kin_aten_add_call */
+    IS_FOREIGN = 2,
+    IS_CONSTANT = 4,
+    IS_ANSWERED = 8,
+    HAS_OWN_CELLS = 16
+};
+
+/* Operators of others may do anything besides giving their results, and a run could not be given up behind them. */
+static bool
+is_foreign(const char *name)
+{
+    static const char *const ours[] = {"aten.", "prims.", "mkldnn.", "quantized.", "_quantized."};
+    for (unsigned i = 0; i < sizeof ours / sizeof *ours; i++)
+        if (strncmp(name, ours[i], strlen(ours[i])) == 0)
+            return false;
+    return true;
+}
+
+/* -1 with an exception. */
+static long
+find_flags(PyObject *func, const char *name)
+{
+    int random = name == NULL ? -1 : draws_random(func);
+    if (random < 0)
+        return -1;
+    kin_aten_op op = kin_aten_op_find(name, NULL);
+    return (random ? DRAWS_RANDOM : 0) | (is_foreign(name) ? IS_FOREIGN : 0) | (kin_aten_op_is(op, KIN_ATEN_CONSTANT) ? IS_CONSTANT : 0) |
+           (kin_aten_op_is(op, KIN_ATEN_ANSWERED) ? IS_ANSWERED : 0) | (kin_aten_op_is(op, KIN_ATEN_OWN_CELLS) ? HAS_OWN_CELLS : 0);
+}
+
+/* (C function, name, written arguments, flags): borrowed, made once for each overload. */
 static PyObject *
 find_row(PyObject *func)
 {
@@ -71,9 +103,9 @@ find_row(PyObject *func)
         return row;
     PyObject *op = PyObject_GetAttrString(func, "_op"), *name = op == NULL ? NULL : PyObject_Str(func);
     PyObject *written = name == NULL ? NULL : list_written(func);
-    int random = written == NULL ? -1 : draws_random(func);
-    if (random >= 0)
-        row = PyTuple_Pack(4, op, name, written, random ? Py_True : Py_False);
+    long flags = written == NULL ? -1 : find_flags(func, PyUnicode_AsUTF8(name));
+    if (flags >= 0)
+        row = Py_BuildValue("(OOOl)", op, name, written, flags);
     Py_XDECREF(op);
     Py_XDECREF(name);
     Py_XDECREF(written);
@@ -81,6 +113,12 @@ find_row(PyObject *func)
         Py_CLEAR(row);
     Py_XDECREF(row);
     return row; /* the dict keeps it */
+}
+
+static bool
+is_row(PyObject *row, long flag)
+{
+    return (PyLong_AsLong(PyTuple_GET_ITEM(row, 3)) & flag) != 0;
 }
 
 /* Is the argument at this place, or of this name, written to? */
@@ -92,17 +130,6 @@ is_written(PyObject *written, Py_ssize_t place, PyObject *name)
                          : PyUnicode_Compare(PyTuple_GET_ITEM(written, i + 1), name) == 0)
             return true;
     return false;
-}
-
-/* Operators of others may do anything besides giving their results, and a run could not be given up behind them. */
-static bool
-is_foreign(const char *name)
-{
-    static const char *const ours[] = {"aten.", "prims.", "mkldnn.", "quantized.", "_quantized."};
-    for (unsigned i = 0; i < sizeof ours / sizeof *ours; i++)
-        if (strncmp(name, ours[i], strlen(ours[i])) == 0)
-            return false;
-    return true;
 }
 
 /* -- arguments -------------------------------------------------------------------------------------------------- */
@@ -568,11 +595,10 @@ static PyObject *
 find_own_operator(PyObject *row, PyObject *args)
 {
     static PyObject *table;
-    PyObject *name = PyTuple_GET_ITEM(row, 1);
-    if (strncmp(PyUnicode_AsUTF8(name), "aten.mkldnn_rnn_layer", strlen("aten.mkldnn_rnn_layer")) != 0)
+    if (!is_row(row, HAS_OWN_CELLS))
         return Py_NewRef(Py_None);
     PyObject *ask = kin_import_once(&table, "kintsugi._recurrent", "operator");
-    return ask == NULL ? NULL : PyObject_CallFunctionObjArgs(ask, name, args, NULL);
+    return ask == NULL ? NULL : PyObject_CallFunctionObjArgs(ask, PyTuple_GET_ITEM(row, 1), args, NULL);
 }
 
 /* What the newest call, complete with arguments, gives: new reference. */
@@ -589,12 +615,12 @@ note_results(capturing *c, uint32_t number, const kin_capture_call *call)
 
 /* The result of a call that the graph does without, or has other calls for. NULL without exception: the call itself belongs into the graph. */
 static PyObject *
-replace_call(capturing *c, const char *name, PyObject *row, PyObject *args, PyObject *kwargs)
+replace_call(capturing *c, PyObject *row, PyObject *args, PyObject *kwargs)
 {
     PyObject *made = NULL;
-    if (strcmp(name, "aten.lift_fresh.default") == 0 && ((made = kin_capture_new_tensor(c, args)) != NULL || PyErr_Occurred()))
+    if (is_row(row, IS_CONSTANT) && ((made = kin_capture_new_tensor(c, args)) != NULL || PyErr_Occurred()))
         return made;
-    if (strcmp(name, "aten._has_compatible_shallow_copy_type.default") == 0) /* kin_fake_lay_out */
+    if (is_row(row, IS_ANSWERED))
         Py_RETURN_TRUE;
     return kin_capture_compose(c, row, args, kwargs);
 }
@@ -626,13 +652,13 @@ note_call(capturing *c, PyObject *func, PyObject *args, PyObject *kwargs)
     if (row == NULL)
         return NULL;
     const char *name = PyUnicode_AsUTF8(PyTuple_GET_ITEM(row, 1));
-    PyObject *written = PyTuple_GET_ITEM(row, 2), *made = replace_call(c, name, row, args, kwargs);
+    PyObject *written = PyTuple_GET_ITEM(row, 2), *made = replace_call(c, row, args, kwargs);
     if (made != NULL || PyErr_Occurred())
         return made;
-    bool random = PyTuple_GET_ITEM(row, 3) == Py_True, writes = PyTuple_GET_SIZE(written) != 0;
+    bool random = is_row(row, DRAWS_RANDOM), writes = PyTuple_GET_SIZE(written) != 0;
     if (writes && random)
         return refused(c, "%s mutates an argument", name);
-    if (is_foreign(name))
+    if (is_row(row, IS_FOREIGN))
         return refused(c, "%s may have side effects", name);
     PyObject *own = find_own_operator(row, args);
     if (own == NULL)
