@@ -9,12 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/tier/threads.h"
 #include "core/tiles/tile.h"
 
 enum {
-    ROWS = 56,            /* of a block */
-    KEYS = 512,           /* whose scores are there at once */
-    THREAD_WORK = 1 << 20 /* multiplications that are worth a thread */
+    ROWS = 56, /* of a block */
+    KEYS = 512 /* whose scores are there at once */
 };
 
 typedef struct {
@@ -193,7 +193,7 @@ kin_attention_run(const kin_attention *x, kin_parallel parallel)
     sharing s = {.x = x};
     int64_t n = x->batch * x->heads * ((x->rows + ROWS - 1) / ROWS);
     double work = (double)(x->rows < ROWS ? x->rows : ROWS) * (double)x->keys * (double)(x->depth + x->width);
-    int64_t grain = work >= THREAD_WORK ? 1 : (int64_t)(THREAD_WORK / work) + 1;
+    int64_t grain = kin_tier_grain(work, KIN_TIER_THREAD_ATTENTION);
     if (parallel != NULL && n > grain)
         parallel(n, grain, run_share, &s);
     else

@@ -14,14 +14,14 @@
 #include <string.h>
 
 #include "core/kernels/convolution_priv.h"
+#include "core/tier/threads.h"
 #include "core/tiles/tile.h"
 #include "core/kernels/winograd.h"
 
 enum {
     SPACE = KIN_CONVOLUTION_SPACE,
     DEEP = KIN_TILE_LONG, /* columns of a block, at most */
-    TALL = 140,           /* rows of a block: DEEP * TALL floats are 430 kB */
-    THREAD_WORK = 1 << 21 /* multiplications that are worth a thread */
+    TALL = 140            /* rows of a block: DEEP * TALL floats are 430 kB */
 };
 
 static int64_t
@@ -657,17 +657,16 @@ static bool
 run_in_place(const kin_convolution *x, kin_parallel parallel)
 {
     int64_t panels = x->groups * panels_of(x), rows = x->batch * product_of(x->out), tiles = kin_tile_divide_up(rows, KIN_TILE_ROWS);
-    enum { ENOUGH = 16 /* panels, or lines: they come out even on most numbers of threads */ };
-    sharing s = {.x = x, .rows = rows, .by_rows = is_depthwise(x) || (panels < ENOUGH && tiles > panels)};
+    sharing s = {.x = x, .rows = rows, .by_rows = is_depthwise(x) || (panels < KIN_TIER_THREAD_SHARES && tiles > panels)};
     if (rows == 0)
         return true;
     if (kin_winograd_suits(x))
         return kin_winograd_run(x, parallel);
     bool lines = is_depthwise(x) || works_by_lines(x);
-    s.subgraph_rows = lines && rows / x->out[2] >= ENOUGH ? x->out[2] : kin_tile_divide_up(rows, tiles);
+    s.subgraph_rows = lines && rows / x->out[2] >= KIN_TIER_THREAD_SHARES ? x->out[2] : kin_tile_divide_up(rows, tiles);
     s.subgraphs = s.by_rows ? kin_tile_divide_up(rows, s.subgraph_rows) : panels;
     double work = (double)rows * (double)x->filters * (double)depth_of(x) / (double)s.subgraphs * (is_depthwise(x) ? 4 : 1);
-    int64_t grain = work >= THREAD_WORK ? 1 : (int64_t)(THREAD_WORK / work) + 1;
+    int64_t grain = kin_tier_grain(work, KIN_TIER_THREAD_PRODUCT);
     if (parallel != NULL && s.subgraphs > grain)
         parallel(s.subgraphs, grain, run_share, &s);
     else
@@ -773,7 +772,7 @@ kin_convolution_run(const kin_convolution *x, kin_parallel parallel)
     turning t = {x, room};
     if (room == NULL)
         return false;
-    int64_t grain = (1 << 16) / (line > 0 ? line : 1) + 1;
+    int64_t grain = kin_tier_grain((double)line, KIN_TIER_THREAD_TURN);
     if (parallel != NULL && lines > grain)
         parallel(lines, grain, turn_lines, &t);
     else

@@ -9,13 +9,13 @@
 #include <string.h>
 
 #include "core/kernels/winograd_weight.h"
+#include "core/tier/threads.h"
 #include "core/tiles/tile.h"
 
 enum {
     BACK_ROOM = 1 << 18,  /* floats of a block of what comes back */
     IMAGE_ROOM = 1 << 17, /* ... of a panel of the image */
-    VECTOR = 16,          /* what is missing of one is lost */
-    THREAD_WORK = 1 << 21 /* multiplications that are worth a thread */
+    VECTOR = 16           /* what is missing of one is lost */
 };
 
 bool
@@ -189,7 +189,7 @@ run(const kin_convolution_weight *x, kin_parallel parallel)
     sharing s = {.x = x};
     int64_t units = kin_tile_divide_up(x->channels, KIN_TILE_COLUMNS) * taps_of(x);
     double work = (double)(x->batch * x->out[0] * x->out[1]) * (double)x->filters * KIN_TILE_COLUMNS;
-    int64_t grain = work >= THREAD_WORK ? 1 : (int64_t)(THREAD_WORK / work) + 1;
+    int64_t grain = kin_tier_grain(work, KIN_TIER_THREAD_PRODUCT);
     plan(&s);
     if (parallel != NULL && units > grain)
         parallel(units, grain, run_share, &s);

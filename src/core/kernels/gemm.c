@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "core/kernels/gemm_blocked.h"
+#include "core/tier/threads.h"
 
 enum { ROW_MAJOR = 101, NO_TRANS = 111, TRANS = 112, PACKED = 151, B_MATRIX = 162 }; /* CBLAS's numbers */
 enum { FEW_ROWS = 4 }; /* up to here a product is bound by reading b, and BLAS does that as well as we do */
@@ -141,9 +142,8 @@ follow(int64_t begin, int64_t end, void *arg)
 static bool
 run_after(const kin_blas *blas, const kin_epilogue *then, int64_t rows)
 {
-    enum { THREAD_WORK = 1 << 14 };
     following f = {.then = then};
-    int64_t grain = THREAD_WORK / then->columns + 1;
+    int64_t grain = kin_tier_grain((double)then->columns, KIN_TIER_THREAD_EPILOGUE);
     if (blas->parallel != NULL && rows > grain)
         blas->parallel(rows, grain, follow, &f);
     else

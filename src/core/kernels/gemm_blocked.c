@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
+#include "core/tier/threads.h"
 #include "core/tiles/tile.h"
 
 enum {
@@ -15,8 +16,7 @@ enum {
     TOGETHER = 1 << 17,   /* floats of panels that are made together, for all rows; twice as many where blocks of a are copied for each group */
     APART = 16,           /* floats between rows of a copied block: their lines must not fall into the same sets of the first cache */
     FEW_WIDE = 64,        /* panels of a b that is read as it lies */
-    NEAR = 8,             /* panels of a result whose blocks are still near when the last of them is done */
-    THREAD_WORK = 1 << 21 /* multiplications that are worth a thread */
+    NEAR = 8              /* panels of a result whose blocks are still near when the last of them is done */
 };
 
 bool
@@ -468,16 +468,15 @@ kin_gemm_blocked_run(const kin_gemm_blocked *p, kin_parallel parallel)
 {
     int64_t m = p->a.rows, n = p->b.columns, k = p->b.rows;
     int64_t panels = panels_of_part(p), tiles = kin_tile_divide_up(m, KIN_TILE_ROWS);
-    enum { ENOUGH = 16 /* panels: they come out even on most numbers of threads */ };
     bool reads = p->panels == NULL && kin_gemm_blocked_reads(m, &p->b);
     if (!reads && kin_gemm_turned_suits(p))
         return kin_gemm_turned_run(p, parallel);
-    sharing s = {.p = p, .reads = reads, .by_rows = !reads && panels < ENOUGH && tiles > panels};
+    sharing s = {.p = p, .reads = reads, .by_rows = !reads && panels < KIN_TIER_THREAD_SHARES && tiles > panels};
     s.group = group_of(p);
     s.subgraph_rows = kin_tile_divide_up(m, tiles);
     s.subgraphs = s.by_rows ? kin_tile_divide_up(m, s.subgraph_rows) : panels;
     double work = (double)m * (double)n * (double)k / (double)s.subgraphs;
-    int64_t grain = work >= THREAD_WORK ? 1 : (int64_t)(THREAD_WORK / work) + 1;
+    int64_t grain = kin_tier_grain(work, KIN_TIER_THREAD_PRODUCT);
     if (parallel != NULL && p->count * s.subgraphs > grain)
         parallel(p->count * s.subgraphs, grain, run_share, &s);
     else

@@ -7,13 +7,13 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
+#include "core/tier/threads.h"
 #include "core/tiles/tile.h"
 
 enum {
     MOST_ROWS = 96,  /* from here on panels pay */
     LEAST = 256,     /* rows and columns of the right side: below, turning costs as much as panels */
-    TOGETHER = 8,    /* panels of the result that are turned, then given to what follows */
-    GRAIN = 2        /* of these for a thread */
+    TOGETHER = 8     /* panels of the result that are turned, then given to what follows */
 };
 
 bool
@@ -70,8 +70,8 @@ kin_gemm_turned_run(const kin_gemm_blocked *p, kin_parallel parallel)
     sharing s = {.p = p, .turned = turned};
     bool ok = turned != NULL && kin_gemm_blocked_run(&other, parallel);
     int64_t shares = kin_tile_divide_up(b->columns, TOGETHER * KIN_TILE_COLUMNS);
-    if (ok && parallel != NULL && shares > GRAIN)
-        parallel(shares, GRAIN, turn_share, &s);
+    if (ok && parallel != NULL && shares > KIN_TIER_THREAD_TURNED)
+        parallel(shares, KIN_TIER_THREAD_TURNED, turn_share, &s);
     else if (ok)
         turn_share(0, shares, &s);
     free(turned);

@@ -5,9 +5,8 @@
 #include <stdlib.h>
 
 #include "core/kernels/gates.h"
+#include "core/tier/threads.h"
 #include "core/tiles/tile.h"
-
-enum { THREAD_WORK = 1 << 19 /* multiplications that are worth a thread */ };
 
 typedef struct {
     const kin_recurrent *x;
@@ -158,7 +157,8 @@ static int64_t
 grain_of(kin_cell cell, int64_t steps, int64_t width)
 {
     double work = (double)steps * (double)width * (double)width * (double)kin_cell_gates(cell); /* of a row */
-    return work * 4 >= THREAD_WORK ? 4 : (int64_t)(THREAD_WORK / work) + 1;
+    int64_t grain = kin_tier_grain(work, KIN_TIER_THREAD_RECURRENT);
+    return grain < 4 ? 4 : grain;
 }
 
 bool

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "core/kernels/convolution_priv.h"
+#include "core/tier/threads.h"
 #include "core/tiles/tile.h"
 
 enum {
@@ -88,15 +89,14 @@ typedef struct {
 static void
 cut(const kin_convolution *x, sharing *s)
 {
-    enum { ENOUGH = 16 /* blocks: they come out even on most numbers of threads */ };
     int64_t most = ROOM / (SPOTS * (x->channels + KIN_TILE_COLUMNS)), in_line = tiles_in_line(x), all = lines_of_tiles(x);
     most = most < KIN_TILE_ROWS ? KIN_TILE_ROWS : most / KIN_TILE_ROWS * KIN_TILE_ROWS;
     s->lines = in_line < most ? most / in_line : 1;
     s->pieces = s->lines > 1 ? 1 : kin_tile_divide_up(in_line, most);
-    while (s->lines > 1 && kin_tile_divide_up(all, s->lines) < ENOUGH && (s->lines - 1) * in_line >= KIN_TILE_ROWS)
+    while (s->lines > 1 && kin_tile_divide_up(all, s->lines) < KIN_TIER_THREAD_SHARES && (s->lines - 1) * in_line >= KIN_TILE_ROWS)
         s->lines--;
     s->blocks = s->pieces > 1 ? all * s->pieces : kin_tile_divide_up(all, s->lines);
-    s->by_blocks = s->blocks >= ENOUGH || s->blocks >= panels_of(x);
+    s->by_blocks = s->blocks >= KIN_TIER_THREAD_SHARES || s->blocks >= panels_of(x);
 }
 
 static block

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/tier/threads.h"
 #include "core/tiles/tile.h"
 
 enum {
@@ -17,9 +18,7 @@ enum {
     FEWEST_TILES = 64,
     LEAST_CHANNELS = 16,
     MOST_SUMS = 1 << 22,   /* floats */
-    APART = 16,            /* floats between spots, whose distance would otherwise often be a power of two: a cache's set */
-    SHARE_TILES = 8,       /* that are worth a thread */
-    THREAD_WORK = 1 << 20  /* multiplications that are */
+    APART = 16             /* floats between spots, whose distance would otherwise often be a power of two: a cache's set */
 };
 
 typedef struct {
@@ -162,16 +161,16 @@ static void
 run_blocks(sharing *s, int64_t most, int64_t all, kin_parallel parallel)
 {
     double work = (double)most * (double)s->x->filters * KIN_TILE_COLUMNS;
-    int64_t grain = work >= THREAD_WORK ? 1 : (int64_t)(THREAD_WORK / work) + 1;
+    int64_t grain = kin_tier_grain(work, KIN_TIER_THREAD_WINOGRAD);
     s->sums_step = s->panels * s->x->filters * KIN_TILE_COLUMNS + APART;
     for (s->first = 0; s->first < all; s->first += s->tiles) {
         s->tiles = all - s->first < most ? all - s->first : most;
         s->image_step = s->panels * s->tiles * KIN_TILE_COLUMNS + APART;
         s->back_step = s->groups * s->tiles * KIN_TILE_ROWS + APART;
-        share(parallel, s->tiles, SHARE_TILES, transform_share, s);
+        share(parallel, s->tiles, KIN_TIER_THREAD_TILES, transform_share, s);
         share(parallel, SPOTS * s->panels, grain, multiply_share, s);
     }
-    share(parallel, s->x->filters, 1 + (int64_t)(THREAD_WORK / SPOTS) / s->x->channels / 8, finish_share, s);
+    share(parallel, s->x->filters, kin_tier_grain((double)(SPOTS * s->x->channels * 8), KIN_TIER_THREAD_WINOGRAD), finish_share, s);
 }
 
 bool

@@ -1,6 +1,7 @@
 /* Adafactor (optim.h): squares of the gradient are represented by their means over rows and columns. Four passes over a matrix, none of which needs a temporary
  * of its size: means of rows, means of columns, the size of the update, the update. */
 #include "core/optim/optim.h"
+#include "core/tier/threads.h"
 
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC optimize("O3", "no-math-errno")
@@ -247,8 +248,7 @@ write_updates(int64_t begin, int64_t end, void *arg)
 static void
 in_shares(int64_t n, int64_t each, void (*fn)(int64_t, int64_t, void *), job *j, kin_optim_parallel parallel)
 {
-    enum { ENOUGH = 1 << 14 }; /* elements that are worth another thread */
-    int64_t grain = each > 0 ? ENOUGH / each + 1 : n;
+    int64_t grain = kin_tier_grain((double)each, KIN_TIER_THREAD_OPTIMIZER);
     if (n > grain && parallel != NULL)
         parallel(n, grain, fn, j);
     else

@@ -1,6 +1,7 @@
 /* One pass over parameters, gradients and states (optim.h). The loops are plain C, vectorised by the compiler, once for AVX-512 and
  * once for any processor. */
 #include "core/optim/optim.h"
+#include "core/tier/threads.h"
 
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC optimize("O3", "no-math-errno")
@@ -350,7 +351,6 @@ run_share(int64_t begin, int64_t end, void *arg)
 void
 kin_optim_run(kin_optim_tensor *tensors, size_t n, kin_optim_parallel parallel)
 {
-    enum { GRAIN = 1 << 14 }; /* elements that are worth another thread: some ten microseconds */
     int64_t total = 0;
     for (size_t i = 0; i < n; i++) {
         tensors[i].before = total;
@@ -360,8 +360,8 @@ kin_optim_run(kin_optim_tensor *tensors, size_t n, kin_optim_parallel parallel)
 #if defined(__x86_64__)
     all.wide = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("fma");
 #endif
-    if (total > GRAIN && parallel != NULL)
-        parallel(total, GRAIN, run_share, &all);
+    if (total > KIN_TIER_THREAD_OPTIMIZER && parallel != NULL)
+        parallel(total, KIN_TIER_THREAD_OPTIMIZER, run_share, &all);
     else if (total > 0)
         run_share(0, total, &all);
 }

@@ -1,5 +1,6 @@
 /* Programs: the memory they own, places of temporary buffers, their text. */
 #include "core/program/make.h"
+#include "core/tier/threads.h"
 
 typedef struct {
     KIN_VEC(void *) blocks;
@@ -51,14 +52,13 @@ kin_program_free(kin_program *p)
 void
 kin_kernel_spread(kin_kernel *k)
 {
-    enum { GRAIN_NS = 20000, GRAIN_LINEAR = 256 };
     const kin_kernel_work *w = &k->work;
     k->range = w->rows * ((w->along + w->lanes - 1) / w->lanes);
     k->cost = w->each * (double)w->elements;
-    k->grain = k->cost > 0 ? (int64_t)(GRAIN_NS * (double)k->range / k->cost) : k->range;
+    k->grain = k->cost > 0 ? (int64_t)(KIN_TIER_THREAD_KERNEL_NS * (double)k->range / k->cost) : k->range;
     k->grain = k->grain < 1 ? 1 : k->grain;
     if (w->linear)
-        k->grain = (k->grain + GRAIN_LINEAR - 1) / GRAIN_LINEAR * GRAIN_LINEAR;
+        k->grain = (k->grain + KIN_TIER_THREAD_LINEAR - 1) / KIN_TIER_THREAD_LINEAR * KIN_TIER_THREAD_LINEAR;
 }
 
 /* -- lifetimes and places ---------------------------------------------------------------------------------------- */
