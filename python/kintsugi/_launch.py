@@ -25,13 +25,12 @@ from torch.utils import _pytree as pytree
 
 from . import _messages, _operators, _symbols, fx
 from ._config import config
-from ._operators import check_equal, check_not
+from ._effects import ASSERTIONS, changes_something, is_torch
 
 _SOURCE = re.compile(r"\b[LG]\['(\w+)'\]")  # a variable of the function, or a global
 _LINE = re.compile(r'File "(?P<file>.*?)", line (?P<line>\d+)')
 
 LIMIT = 8
-_ASSERTIONS = (torch._assert_async, torch._check, check_not, check_equal)
 KEYS = 1024  # kinds of inputs of which is known what serves them
 _ALL = "all"
 _NOTHING = object()
@@ -90,7 +89,7 @@ def make_subgraph(backend, graph, examples, numbers, dynamic, name, entry, numbe
     if not graph["exact"]:
         subgraph.note("one of its calls takes arguments that are only known at run time")
         return None
-    if not subgraph.pure and any(node["callable"] in _ASSERTIONS for node in graph["nodes"]):
+    if not subgraph.pure and any(node["callable"] in ASSERTIONS for node in graph["nodes"]):
         subgraph.note("it changes a tensor and makes an assertion: where that does not hold, the change could not be taken back")
         return None
     if not subgraph.pure and any(node["callable"] in (max, min) and fx.parse_note(node["note"]) is not None for node in graph["nodes"]):
@@ -158,7 +157,7 @@ class Subgraph:
         self.count = len(graph["outputs"])
         several = {node["vid"] for node in graph["nodes"] if node["note"] is None}
         self.nested = any(vid in several for vid in graph["outputs"])  # an output may be a tuple of tensors
-        self.pure = not any(map(_changes_something, graph["nodes"]))
+        self.pure = not any(map(changes_something, graph["nodes"]))
         classes = {node["vid"]: node["class"] for node in graph["nodes"] if node["class"] is not None}
         self.by_torch = any(map(_is_handled_by_torch, classes.values()))
         self.classes = [(i, classes[vid]) for i, vid in enumerate(graph["outputs"]) if vid in classes]
@@ -414,7 +413,7 @@ class Subgraph:
         """A graph module prints the place of an error before it raises it. Where nobody has changed the graph the error is the program's own, which
         raises it again at its line; an assertion that does not hold is nobody's error."""
         ours = isinstance(fn, torch.fx.GraphModule) and not (fn._forward_hooks or fn._forward_pre_hooks)
-        asserts = ours and any(node["callable"] in _ASSERTIONS for node in self.graph["nodes"])
+        asserts = ours and any(node["callable"] in ASSERTIONS for node in self.graph["nodes"])
         return fn.forward if asserts or (ours and fn is given) else fn
 
     def suppress(self, error, reason):
@@ -425,7 +424,7 @@ class Subgraph:
     def note(self, reason, why=""):
         from ._engine import engine
 
-        engine._log_fallback(self.name, f"graph {self.number} of recording {self.entry} runs step by step: {reason}", why)
+        engine._log_fallback(self.name, f"graph {self.number} of entry {self.entry} runs step by step: {reason}", why)
 
 
 def _is_handled_by_torch(kind):
@@ -486,7 +485,7 @@ def fill_example_values(gm, mode, seen=None):
         def run_node(self, node):
             args = pytree.tree_leaves(self.fetch_args_kwargs_from_env(node))
             fn = fx.torchscript_of(node.target) or node.target
-            if (node.op == "call_function" and not _is_torch(fn)) or not all(map(_is_of_library, args)) or makes_own_kernels((fn, *args)):
+            if (node.op == "call_function" and not is_torch(fn)) or not all(map(_is_of_library, args)) or makes_own_kernels((fn, *args)):
                 raise NotImplementedError
             value = super().run_node(node)
             node.meta["example_value"] = value
@@ -564,44 +563,6 @@ def _imitate(note, cls=None, grad=False):
     return value.requires_grad_() if grad and may_require else value
 
 
-_CHANGING = ("setitem", "delitem", "iadd", "iand", "ifloordiv", "ilshift", "imatmul", "imul", "imod", "ior", "ipow",
-             "irshift", "isub", "itruediv", "ixor", "setattr")
-
-
-# True in these changes what is computed, and nothing else.
-_COMPUTES = {"as_tuple", "return_inverse", "return_counts", "return_indices", "sorted", "stable", "descending", "largest", "keepdim", "unbiased",
-             "is_causal", "align_corners", "antialias", "full_matrices", "upper", "non_blocking", "copy", "ceil_mode", "count_include_pad"}
-_WRITES_IF = ("inplace", "training")  # the last by what a layer counts
-_DRAWS = {"dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout"}  # in training: random numbers, which are put back
-
-
-def only_compute(graphs):
-    """Could the calls of these graphs run twice without anybody noticing?"""
-    clones = {node["vid"] for graph in graphs for node in graph["nodes"] if node["callable"] is torch.Tensor.clone}  # they share memory with nobody
-    return not any(_changes_something(node) and not _fills(node, clones) for graph in graphs for node in graph["nodes"])
-
-
-def _fills(node, tensors):
-    target = node["args"][0] if node["callable"] is operator.setitem and node["args"] else None
-    return isinstance(target, dict) and target.get("vid") in tensors
-
-
-def _changes_something(node):
-    """Could running the call twice differ from running it once? In doubt, yes."""
-    if node["callable"] in _ASSERTIONS or node["switches"]:
-        return False
-    name = node["target"].rpartition(".")[2] if node["op"] != "operator" else ""
-    known = getattr(node["callable"], "__name__", name)
-    if known in _DRAWS and _is_torch(node["callable"]):
-        return False
-    return (name.endswith("_") and not name.endswith("__")) or name in _CHANGING or known in _CHANGING or \
-        "out" in node["kwargs"] or any(node["kwargs"].get(name) is not None for name in ("max_norm", "generator")) or \
-        (known in ("embedding", "embedding_bag") and any(norm is not None for norm in node["args"][3:4])) or any(
-            (arg is True and node["op"] != "operator" and name not in _COMPUTES) or (name in _WRITES_IF and arg is not False) for name, arg in [
-                *enumerate(node["args"]), *node["kwargs"].items()]) or \
-        (node["op"] == "call_function" and (node["callable"] is None or not _is_torch(node["callable"])))
-
-
 def _backend_failed(backend, error):
     """PyTorch's exception; from 2.7 on it is told of a frame, too."""
     from torch._dynamo.exc import BackendCompilerFailed
@@ -622,8 +583,3 @@ def makes_own_kernels(call):
 def _is_of_library(value):
     """Is the class PyTorch's or Python's own? Operators of others run code of the program."""
     return type(value).__module__.partition(".")[0] in ("torch", "builtins", "kintsugi")
-
-
-def _is_torch(fn):
-    module = getattr(fn, "__module__", None) or getattr(getattr(fn, "__self__", None), "__name__", "") or ""
-    return module.partition(".")[0] in ("torch", "_operator", "operator", "builtins", "math") or "torch" in str(type(fn))

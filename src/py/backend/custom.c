@@ -659,7 +659,7 @@ own_graphs_compute(kin_entry *v)
         if (kin_backend_is(subgraphs->at.at[u].launcher))
             return true; /* an entry has one backend */
     PyObject *graphs = kin_dump_subgraphs(v, subgraphs->by_step, subgraphs->needed, subgraphs->at.len);
-    PyObject *answer = graphs == NULL ? NULL : kin_import_call("kintsugi._launch", "only_compute", graphs);
+    PyObject *answer = graphs == NULL ? NULL : kin_import_call("kintsugi._effects", "only_compute", graphs);
     bool compute = answer == Py_True;
     Py_XDECREF(answer);
     Py_XDECREF(graphs);

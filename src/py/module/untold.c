@@ -56,7 +56,7 @@ torch_only_computed(kin_entry *v)
         calls += graph[i];
     }
     PyObject *graphs = graph == NULL || needed == NULL ? NULL : kin_dump_subgraphs(v, graph, needed, calls > 0);
-    bool only = says_yes(graphs == NULL ? NULL : kin_import_call("kintsugi._launch", "only_compute", graphs));
+    bool only = says_yes(graphs == NULL ? NULL : kin_import_call("kintsugi._effects", "only_compute", graphs));
     Py_XDECREF(graphs);
     free(graph);
     free(needed);
