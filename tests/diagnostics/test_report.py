@@ -122,7 +122,7 @@ def test_a_program_that_fails(report):
 
 
 def test_kinds_of_inputs_that_are_compiled_alike_share_a_row():
-    row = {"recording": 0, "graph": 1, "part": 1, "parts": 1, "native_calls": 5, "kernels": 2, "library_calls": 1, "reason": "", "compile_ms": 1.0, "launch_us": 3.0, "steps_us": None}
+    row = {"recording": 1, "graph": 1, "part": 1, "parts": 1, "native_calls": 5, "kernels": 2, "library_calls": 1, "reason": "", "compile_ms": 1.0, "launch_us": 3.0, "steps_us": None}
     one = types.SimpleNamespace(name="f", kernels=[row, row | {"launch_us": 4.0}, row | {"launch_us": None}, row | {"native_calls": 6}])
     text = kernels._graphs(one)
     assert text.count("<tr>") == 3 and "3 us – 4 us" in text and "3 ms" in text
@@ -144,13 +144,13 @@ def test_a_timeline_is_drawn_from_data():
 
 
 def _call(sequence, causes, anatomy=()):
-    return timeline.of_call("f0", {"sequence": sequence, "verdict": {"compiled_us": 30.0}, "anatomy": list(anatomy), "shown": 0, "causes": causes})
+    return timeline.of_call("f0", {"sequence": sequence, "verdict": {"compiled_us": 30.0}, "anatomy": list(anatomy), "shown": 1, "causes": causes})
 
 
 def test_a_timeline_says_what_its_colours_mean_and_what_it_does_not_show():
     sequence = [("graph", 3, "graph 1: 2 calls"), ("break", 4, "a branch"), ("effect", 5, "print('x')"), ("graph", 6, "graph 2: 1 call")]
     causes = [{"title": "a branch", "kind": "break", "line": 4, "price_us": 6.0, "count": 2}, {"title": "`print` runs in every call", "kind": "effect", "line": 5, "price_us": 9.0, "count": 1}]
-    kernel = {"recording": 0, "graph": 1, "us": 4.0, "parts": [{"name": "fused_sin", "us": 4.0, "extern": False, "backward": False}]}
+    kernel = {"recording": 1, "graph": 1, "us": 4.0, "parts": [{"name": "fused_sin", "us": 4.0, "extern": False, "backward": False}]}
     text = _call(sequence, causes, [kernel])
     rows = dict(json.loads(text.partition('json">')[2].partition("</script>")[0])["rows"])
     assert [(kind, length, link) for _, length, kind, _, link in rows["call"] if kind != "rest"] == [

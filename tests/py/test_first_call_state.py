@@ -128,7 +128,7 @@ def test_reason_is_told():
     for _ in range(4):
         compiled(torch.randn(4, 32))
     _, newest = _stats(compiled)
-    assert newest["cause"].startswith("every replay of recording ")
+    assert newest["cause"].startswith("every replay of entry ")
     assert " left it at " in newest["cause"]
     assert any(newest["cause"] in row["failures"] for row in engine.events() if row["event"] == "recompile")
 

@@ -33,7 +33,7 @@ class Diagnosis:
     guards: list = dataclasses.field(default_factory=list)   # by the line that needs them
     record_ms: list = dataclasses.field(default_factory=list)
     reads: int = 0           # of data, where a graph goes on behind them
-    shown: int = 0           # the recording that `sequence` is of: the one that the measured call used, as far as kernels tell
+    shown: int = 0           # the recording, counted from 1, that `sequence` is of: the one that the measured call used, as far as kernels tell
 
     def as_dict(self):
         found = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
@@ -73,13 +73,13 @@ def diagnose(observed, *, measure=True, repeat=False, progress=lambda text: None
         if cause.kind in ("break", "read"):
             fixes.fit_into(cause)
     parts, limits = _kernels_of(observed, verdict) if kernels else ([], None)
-    shown = next((row["recording"] for row in parts if row["us"]), max(0, len(dumps) - 1))
+    shown = next((row["recording"] for row in parts if row["us"]), len(dumps))
     found.sort(key=lambda cause: (-(cause.price_us or 0.0) if cause.kind != "recompile" else 0.0, _ORDER.index(cause.kind), cause.line))
     filename, line = observed.place()
     return Diagnosis(observed.name, filename, line, len(entries), sum(len(dump["graphs"]) for dump in dumps), sum(len(dump["breaks"]) for dump in dumps),
                      sum(len(graph["nodes"]) for dump in dumps for graph in dump["graphs"]), stats["calls"], found, verdict,
                      _causes.effects_of_call(dumps), _kernels.rows(engine, compiled), _digest(dumps, stats, observed),
-                     _sequence(dumps[shown]) if dumps else [], parts, limits, anatomy.guards(dumps), [dump["record_ns"] / 1e6 for dump in dumps],
+                     _sequence(dumps[shown - 1]) if dumps else [], parts, limits, anatomy.guards(dumps), [dump["record_ns"] / 1e6 for dump in dumps],
                      sum(len(program.reads(dump)) for dump in dumps), shown)
 
 

@@ -56,7 +56,7 @@ def _best(call, seconds=0.2, least=8):
 
 
 def profile(engine, observed):
-    """[{recording, graph, part, us, parts: [{name, extern, us, bytes, flops}], refused: [{text, us}], compile}] of the compiled graphs of a function."""
+    """[{recording, counted from 1, graph, part, us, parts: [{name, extern, us, bytes, flops}], refused: [{text, us}], compile}] of the compiled graphs of a function."""
     call = observed.calls[-1]
     args, kwargs = call.copy()
     with call.modes():
@@ -72,7 +72,7 @@ def profile(engine, observed):
 def graphs(engine, compiled):
     """The same of what was profiled; without times where nothing was."""
     found = []
-    for recording, entry in enumerate(sorted(compiled.entries(), key=lambda entry: entry.number)):
+    for recording, entry in enumerate(sorted(compiled.entries(), key=lambda entry: entry.number), 1):
         for subgraph in engine.kernels(entry):
             for version in subgraph["versions"]:
                 if version["compiled"]:

@@ -54,7 +54,7 @@ def _kernels(one):
     for graph in one.anatomy:
         for part in graph["parts"]:
             way = " backward" if part["backward"] else ""
-            rows.append((part["us"], f"{graph['recording'] + 1}.{graph['graph']}{way}", f"<code>{esc(part['name'])}</code>", show.us(part["us"]), *_shares(part, one.limits)))
+            rows.append((part["us"], f"{graph['recording']}.{graph['graph']}{way}", f"<code>{esc(part['name'])}</code>", show.us(part["us"]), *_shares(part, one.limits)))
     if not rows:
         return ""
     rows.sort(key=lambda row: -row[0])
@@ -82,7 +82,7 @@ def _refused(one):
         for refused in graph["refused"]:
             value, _, why = refused["text"].partition(": ")
             cost = f"{show.us(refused['us'] * refused['times'])} (modelled)" if refused["us"] is not None else ""
-            rows.append((-(refused["us"] or 0), f"{graph['recording'] + 1}.{graph['graph']}", f"<code>{esc(value)}</code>", esc(why), refused["times"], cost))
+            rows.append((-(refused["us"] or 0), f"{graph['recording']}.{graph['graph']}", f"<code>{esc(value)}</code>", esc(why), refused["times"], cost))
     if not rows:
         return ""
     rows.sort(key=lambda row: row[0])

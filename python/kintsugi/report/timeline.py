@@ -100,8 +100,8 @@ def _length(step, launches, prices):
 def of_compiling(ident, one):
     """A flame view: recordings and graphs, below them what their compilation did."""
     top, below, at = [], [], 0.0
-    for number, ms in enumerate(one["record_ms"]):
-        top.append((at, ms * 1e3, "graph", f"recording {number + 1}", ""))
+    for number, ms in enumerate(one["record_ms"], 1):
+        top.append((at, ms * 1e3, "graph", f"recording {number}", ""))
         at += ms * 1e3
         for row in one["anatomy"]:
             if row["recording"] != number or not row["compile"]["total_ms"]:
@@ -113,7 +113,7 @@ def of_compiling(ident, one):
             total = max(made["total_ms"] * 1e3, inner - at)
             if at + total - inner > 0.01 * total:
                 below.append((inner, at + total - inner, "rest", "the rest: weights laid out, gradients derived, files", ""))
-            top.append((at, total, "compile", f"graph {row['graph']} of recording {number + 1}", ""))
+            top.append((at, total, "compile", f"graph {row['graph']} of recording {number}", ""))
             at += total
     if not at:
         return ""

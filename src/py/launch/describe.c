@@ -18,7 +18,7 @@ launch_say(const kernel_launcher *self, const char *reason)
 {
     const kin_launch_context *context = &self->context;
     char text[320];
-    snprintf(text, sizeof text, "graph %u of recording %u runs step by step: %s", self->graph, context->entry, reason);
+    snprintf(text, sizeof text, "graph %u of entry %u runs step by step: %s", self->graph, context->entry, reason);
     kin_event_begin(context->log, KIN_EVENT_FALLBACK);
     kin_event_str(context->log, "name", launch_name_of(context));
     kin_event_str(context->log, "reason", text);

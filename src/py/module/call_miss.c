@@ -500,7 +500,7 @@ call_run_remade(call_state *c)
     kin_compiled *self = c->self;
     kin_entry_object *old = c->remade;
     PyObject *place = kin_log_step_place(old, old->v->remake.step);
-    PyObject *cause = place == NULL ? NULL : PyUnicode_FromFormat("every replay of recording %u left it at %U", old->number, place);
+    PyObject *cause = place == NULL ? NULL : PyUnicode_FromFormat("every replay of entry %u left it at %U", old->number, place);
     if (cause == NULL)
         PyErr_Clear();
     old->v->remake = (kin_remake){.settled = true, .replaced = true}; /* whatever comes of it */
