@@ -453,18 +453,18 @@ store_scatter(kin_em *e, const kin_loop_action *a, LLVMValueRef v, LLVMValueRef 
 static unsigned
 alignment_of(const kin_em *e, const kin_loop_action *a)
 {
-    int64_t bytes = (int64_t)e->run->lanes * kin_dtype_bytes(a->dtype), subgraph = bytes < 64 ? bytes : 64;
+    int64_t bytes = (int64_t)e->run->lanes * kin_dtype_bytes(a->dtype), wanted = bytes < 64 ? bytes : 64;
     const kin_ix_expr *x = kin_ix_at(&e->k->ix, a->index);
-    bool aligned = x->constant * kin_dtype_bytes(a->dtype) % subgraph == 0 && !kin_em_is_open(e, NUMBER_OF(e, of_expr, a->index));
+    bool aligned = x->constant * kin_dtype_bytes(a->dtype) % wanted == 0 && !kin_em_is_open(e, NUMBER_OF(e, of_expr, a->index));
     for (uint32_t i = 0; i < x->nterms && aligned; i++) {
         const kin_ix_term *t = &e->k->ix.terms.at[x->terms + i];
         const kin_ix_atom *atom = &e->k->ix.atoms.at[t->atom];
         int64_t step = t->coef * kin_dtype_bytes(a->dtype);
         if (atom->kind == KIN_IX_VAR && atom->of == e->k->vector_var)
             step *= e->run->lanes;
-        aligned = step % subgraph == 0 && !kin_em_is_open(e, NUMBER_OF(e, of_term, x->terms + i));
+        aligned = step % wanted == 0 && !kin_em_is_open(e, NUMBER_OF(e, of_term, x->terms + i));
     }
-    return aligned && subgraph >= 16 ? (unsigned)subgraph : 0;
+    return aligned && wanted >= 16 ? (unsigned)wanted : 0;
 }
 
 /* Past the caches: they would first read the memory, then hold data that is not read again. */

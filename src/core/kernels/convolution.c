@@ -614,11 +614,11 @@ works_by_lines(const kin_convolution *x)
     return goes_by_lines(x) && (x->scattered || !is_matrix(x));
 }
 
-/* Cut into subgraphs of rows, or of panels. */
+/* Cut into shares of rows, or of panels. */
 typedef struct {
     const kin_convolution *x;
     bool by_rows;
-    int64_t rows, subgraphs, subgraph_rows;
+    int64_t rows, shares, share_rows;
     atomic_int failed; /* there was no memory, or what follows failed */
 } sharing;
 
@@ -643,8 +643,8 @@ run_share(int64_t begin, int64_t end, void *arg)
     sharing *s = arg;
     int64_t row = 0, rows = s->rows, panel = 0, panels = s->x->groups * panels_of(s->x);
     if (s->by_rows) {
-        row = begin * s->subgraph_rows;
-        rows = (end * s->subgraph_rows < s->rows ? end * s->subgraph_rows : s->rows) - row;
+        row = begin * s->share_rows;
+        rows = (end * s->share_rows < s->rows ? end * s->share_rows : s->rows) - row;
     } else {
         panel = begin;
         panels = end - begin;
@@ -663,14 +663,14 @@ run_in_place(const kin_convolution *x, kin_parallel parallel)
     if (kin_winograd_suits(x))
         return kin_winograd_run(x, parallel);
     bool lines = is_depthwise(x) || works_by_lines(x);
-    s.subgraph_rows = lines && rows / x->out[2] >= KIN_TIER_THREAD_SHARES ? x->out[2] : kin_tile_divide_up(rows, tiles);
-    s.subgraphs = s.by_rows ? kin_tile_divide_up(rows, s.subgraph_rows) : panels;
-    double work = (double)rows * (double)x->filters * (double)depth_of(x) / (double)s.subgraphs * (is_depthwise(x) ? 4 : 1);
+    s.share_rows = lines && rows / x->out[2] >= KIN_TIER_THREAD_SHARES ? x->out[2] : kin_tile_divide_up(rows, tiles);
+    s.shares = s.by_rows ? kin_tile_divide_up(rows, s.share_rows) : panels;
+    double work = (double)rows * (double)x->filters * (double)depth_of(x) / (double)s.shares * (is_depthwise(x) ? 4 : 1);
     int64_t grain = kin_tier_grain(work, KIN_TIER_THREAD_PRODUCT);
-    if (parallel != NULL && s.subgraphs > grain)
-        parallel(s.subgraphs, grain, run_share, &s);
+    if (parallel != NULL && s.shares > grain)
+        parallel(s.shares, grain, run_share, &s);
     else
-        run_share(0, s.subgraphs, &s);
+        run_share(0, s.shares, &s);
     return atomic_load(&s.failed) == 0;
 }
 

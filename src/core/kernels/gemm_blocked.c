@@ -403,18 +403,18 @@ multiply_part(part *x)
 
 /* -- threads -------------------------------------------------------------------------------------------------------- */
 
-/* Each product is cut into `subgraphs` along its columns or its rows. */
+/* Each product is cut into `shares` along its columns or its rows. */
 typedef struct {
     const kin_gemm_blocked *p;
     bool by_rows, reads;
-    int64_t subgraphs, subgraph_rows;
+    int64_t shares, share_rows;
     int64_t group;     /* panels of each part that are made at a time */
     atomic_int failed; /* there was no memory, or what follows failed */
 } sharing;
 
 /* Subgraphs [begin, end) of product i. */
 static void
-multiply_subgraphs(sharing *s, int64_t i, int64_t begin, int64_t end, float *panel_room, float *a_room)
+multiply_shares(sharing *s, int64_t i, int64_t begin, int64_t end, float *panel_room, float *a_room)
 {
     const kin_gemm_blocked *p = s->p;
     part x = {.p = p, .pairs = kin_gemm_blocked_pairs(&p->b), .reads = s->reads,
@@ -424,8 +424,8 @@ multiply_subgraphs(sharing *s, int64_t i, int64_t begin, int64_t end, float *pan
               .c = p->c + i * p->c_step, .rows = p->a.rows, .panels = panels_of_part(p), .first_row = i * p->a.rows,
               .parts = parts_of(p), .group = s->group, .failed = &s->failed};
     if (s->by_rows) {
-        x.row = begin * s->subgraph_rows;
-        x.rows = end * s->subgraph_rows < p->a.rows ? end * s->subgraph_rows - x.row : p->a.rows - x.row;
+        x.row = begin * s->share_rows;
+        x.rows = end * s->share_rows < p->a.rows ? end * s->share_rows - x.row : p->a.rows - x.row;
     } else {
         x.panel = begin;
         x.panels = end - begin;
@@ -447,8 +447,8 @@ run_share(int64_t begin, int64_t end, void *arg)
     if (len != 0 && room == NULL)
         atomic_store(&s->failed, 1);
     while (begin < end && (len == 0 || room != NULL)) {
-        int64_t i = begin / s->subgraphs, last = (i + 1) * s->subgraphs < end ? (i + 1) * s->subgraphs : end;
-        multiply_subgraphs(s, i, begin - i * s->subgraphs, last - i * s->subgraphs, panel_len > 0 ? room : NULL,
+        int64_t i = begin / s->shares, last = (i + 1) * s->shares < end ? (i + 1) * s->shares : end;
+        multiply_shares(s, i, begin - i * s->shares, last - i * s->shares, panel_len > 0 ? room : NULL,
                        copies ? room + panel_len : NULL);
         begin = last;
     }
@@ -473,13 +473,13 @@ kin_gemm_blocked_run(const kin_gemm_blocked *p, kin_parallel parallel)
         return kin_gemm_turned_run(p, parallel);
     sharing s = {.p = p, .reads = reads, .by_rows = !reads && panels < KIN_TIER_THREAD_SHARES && tiles > panels};
     s.group = group_of(p);
-    s.subgraph_rows = kin_tile_divide_up(m, tiles);
-    s.subgraphs = s.by_rows ? kin_tile_divide_up(m, s.subgraph_rows) : panels;
-    double work = (double)m * (double)n * (double)k / (double)s.subgraphs;
+    s.share_rows = kin_tile_divide_up(m, tiles);
+    s.shares = s.by_rows ? kin_tile_divide_up(m, s.share_rows) : panels;
+    double work = (double)m * (double)n * (double)k / (double)s.shares;
     int64_t grain = kin_tier_grain(work, KIN_TIER_THREAD_PRODUCT);
-    if (parallel != NULL && p->count * s.subgraphs > grain)
-        parallel(p->count * s.subgraphs, grain, run_share, &s);
+    if (parallel != NULL && p->count * s.shares > grain)
+        parallel(p->count * s.shares, grain, run_share, &s);
     else
-        run_share(0, p->count * s.subgraphs, &s);
+        run_share(0, p->count * s.shares, &s);
     return atomic_load(&s.failed) == 0;
 }

@@ -313,10 +313,10 @@ kin_winograd_run(const kin_convolution *x, kin_parallel parallel)
 {
     sharing s = {.x = x};
     cut(x, &s);
-    int64_t subgraphs = s.by_blocks ? s.blocks : panels_of(x);
-    if (parallel != NULL && subgraphs > 1)
-        parallel(subgraphs, 1, run_share, &s);
+    int64_t shares = s.by_blocks ? s.blocks : panels_of(x);
+    if (parallel != NULL && shares > 1)
+        parallel(shares, 1, run_share, &s);
     else
-        run_share(0, subgraphs, &s);
+        run_share(0, shares, &s);
     return atomic_load(&s.failed) == 0;
 }

@@ -423,12 +423,12 @@ run_at_once(call_state *c, PyObject **result)
         }
         c->begun = kin_clock_ns();
     }
-    kin_entry_object *resting = find_backed_off(c);
-    if (resting == NULL || !may_step_aside(c->self, resting->v))
+    kin_entry_object *idle = find_backed_off(c);
+    if (idle == NULL || !may_step_aside(c->self, idle->v))
         return false;
-    (void)kin_tierdown_next(&resting->tierdown);
+    (void)kin_tierdown_next(&idle->tierdown);
     call_unpin(c);
-    *result = run_aside(c, resting, KIN_TIERDOWN_EAGER);
+    *result = run_aside(c, idle, KIN_TIERDOWN_EAGER);
     return true;
 }
 

@@ -143,5 +143,5 @@ kin_run_launch(kin_run *r, uint32_t step, uint32_t *last)
 kin_launch
 kin_run_launch_waiting(kin_run *r)
 {
-    return launch(r, r->waiting);
+    return launch(r, r->deferred);
 }

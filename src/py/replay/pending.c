@@ -56,7 +56,7 @@ kin_pending_begin(kin_run *r, const kin_subgraph *subgraph)
     drop_inputs(&in);
     r->narrived = subgraph->nearly;
     if (r->chosen != NULL)
-        r->waiting = subgraph;
+        r->deferred = subgraph;
     else if (learn)
         r->learning = subgraph;
 }
@@ -65,7 +65,7 @@ kin_pending_begin(kin_run *r, const kin_subgraph *subgraph)
 static bool
 arrive(kin_run *r, uint32_t step)
 {
-    const kin_subgraph *subgraph = r->waiting;
+    const kin_subgraph *subgraph = r->deferred;
     bool fit = true;
     for (; r->narrived < subgraph->nin && subgraph->arrives[r->narrived] == step; r->narrived++) {
         uint32_t i = subgraph->order[r->narrived];
@@ -102,8 +102,8 @@ run_waiting(kin_run *r, const kin_subgraph *subgraph, uint32_t step, PyObject **
 static kin_outcome
 catch_up(kin_run *r, uint32_t upto, uint32_t *step, PyObject **value)
 {
-    const kin_subgraph *subgraph = r->waiting;
-    r->waiting = NULL;
+    const kin_subgraph *subgraph = r->deferred;
+    r->deferred = NULL;
     for (uint32_t i = subgraph->first; i < upto; i++) {
         const kin_step *s = &r->t->steps.at[i];
         if (s->flags & KIN_STEP_RAISES && s->out != 0 && !(s->flags & KIN_STEP_SUNK) && r->slots[s->out] != NULL)
@@ -241,7 +241,7 @@ run_behind(kin_run *r, uint32_t *step, PyObject **value)
 static kin_outcome
 launch(kin_run *r, uint32_t *step, PyObject **value)
 {
-    const kin_subgraph *subgraph = r->waiting;
+    const kin_subgraph *subgraph = r->deferred;
     PyObject *before = subgraph->at != 0 ? generator_before(r, subgraph) : NULL;
     kin_launch done = kin_run_launch_waiting_framed(r);
     if (done == KIN_LAUNCH_DONE)
@@ -250,7 +250,7 @@ launch(kin_run *r, uint32_t *step, PyObject **value)
         Py_XDECREF(before);
     if (done == KIN_LAUNCH_NOT)
         return catch_up_and_run(r, step, value);
-    r->waiting = NULL;
+    r->deferred = NULL;
     if (done == KIN_LAUNCH_RAISED)
         return kin_run_settle(r, subgraph->first, NULL, value);
     if (subgraph->at != 0) {
@@ -286,7 +286,7 @@ is_brief(const kin_run *r, uint32_t step, PyObject *exc)
 {
     PyObject *handled = PyErr_GetHandledException();
     Py_ssize_t held = 1 + 2 * (handled == exc);
-    for (uint32_t i = r->waiting->first; i < step; i++)
+    for (uint32_t i = r->deferred->first; i < step; i++)
         held += r->t->steps.at[i].out != 0 && r->slots[r->t->steps.at[i].out] == exc;
     bool brief = Py_REFCNT(exc) <= held && kin_heap_type_is_static(Py_TYPE(exc));
     Py_XDECREF(handled);
@@ -398,7 +398,7 @@ may_wait(kin_run *r, const kin_step *s)
 kin_outcome
 kin_pending_step(kin_run *r, uint32_t *step, PyObject **value)
 {
-    const kin_subgraph *subgraph = r->waiting;
+    const kin_subgraph *subgraph = r->deferred;
     uint32_t at = *step;
     const kin_step *s = &r->t->steps.at[at];
     bool left_nowhere = subgraph == NULL && r->early->switches && kin_subgraph_defers(r->early, r->t, at); /* what it needs may not be there */
@@ -420,7 +420,7 @@ kin_pending_step(kin_run *r, uint32_t *step, PyObject **value)
     if (s->flags & KIN_STEP_SUNK || kin_subgraph_defers(subgraph, r->t, at))
         return may_wait(r, s) ? KIN_GO_ON : catch_up_and_run(r, step, value);
     kin_outcome out = run_between(r, step, value);
-    if (out == KIN_GO_ON && r->waiting != NULL && !arrive(r, at))
+    if (out == KIN_GO_ON && r->deferred != NULL && !arrive(r, at))
         out = catch_up(r, at, step, value);
     return out;
 }

@@ -102,7 +102,7 @@ kin_run_quickly(kin_run *r, uint32_t step, kin_outcome *out, PyObject **value)
 {
     enum { GENERAL = KIN_STEP_OPAQUE | KIN_STEP_RAISES | KIN_STEP_SUNK | KIN_STEP_HANDLES };
     const kin_step *s = &r->t->steps.at[step];
-    if (s->flags & GENERAL || r->exc != 0 || r->waiting != NULL || r->early != NULL || kin_replay_force_exit != UINT32_MAX)
+    if (s->flags & GENERAL || r->exc != 0 || r->deferred != NULL || r->early != NULL || kin_replay_force_exit != UINT32_MAX)
         return false;
     if (begins_subgraph(r, step))
         return false;

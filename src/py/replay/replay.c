@@ -614,8 +614,8 @@ kin_launch
 kin_run_launch_waiting_framed(kin_run *r)
 {
     kin_chain chain;
-    uint32_t first = r->waiting->first;
-    if (!r->waiting->launcher->framed || r->t->steps.at[first].snap == 0)
+    uint32_t first = r->deferred->first;
+    if (!r->deferred->launcher->framed || r->t->steps.at[first].snap == 0)
         return kin_run_launch_waiting(r);
     if (link_chain(r, first, false, &chain) != KIN_OK)
         return KIN_LAUNCH_RAISED;
@@ -671,9 +671,9 @@ go_on(kin_run *r, uint32_t *step, PyObject **value)
 {
     const kin_step *s = &r->t->steps.at[*step];
     const kin_subgraph *subgraph = NULL;
-    if (r->waiting == NULL && r->early == NULL && !(s->flags & KIN_STEP_SUNK) && (subgraph = subgraph_from(r, *step)) != NULL && subgraph->deferred)
+    if (r->deferred == NULL && r->early == NULL && !(s->flags & KIN_STEP_SUNK) && (subgraph = subgraph_from(r, *step)) != NULL && subgraph->deferred)
         kin_pending_begin(r, subgraph);
-    if (r->waiting != NULL || r->early != NULL)
+    if (r->deferred != NULL || r->early != NULL)
         return kin_pending_step(r, step, value);
     if (s->flags & KIN_STEP_SUNK) {
         if (!r->built_sunk || kin_sunk_pass(r, *step) == KIN_OK)
@@ -702,7 +702,7 @@ go_on(kin_run *r, uint32_t *step, PyObject **value)
 static inline const uint64_t *
 stops_of(const kin_run *r)
 {
-    if ((r->waiting != NULL || r->early != NULL) && kin_replay_force_exit == UINT32_MAX)
+    if ((r->deferred != NULL || r->early != NULL) && kin_replay_force_exit == UINT32_MAX)
         return r->subgraphs->stops;
     return r->built_sunk ? r->t->stops.passes : r->t->stops.runs;
 }
@@ -734,7 +734,7 @@ run_steps_and(kin_run *r, bool rows)
         }
         if (s->nfrees != 0 && r->learning != NULL)
             free_learned(r, s);
-        else if (s->nfrees != 0 && r->waiting == NULL && r->early == NULL)
+        else if (s->nfrees != 0 && r->deferred == NULL && r->early == NULL)
             kin_run_free(r, s);
         i++;
     }
@@ -772,7 +772,7 @@ kin_replay_run(kin_entry *v, PyObject **slots, kin_exit_look look, kin_exit_hook
     kin_run r = {.v = v, .t = &v->trace, .refs = &v->refs, .ts = PyThreadState_Get(), .slots = slots,
                  .nslots = v->trace.vals.len, .look = look, .hook = hook, .hook_arg = hook_arg, .built_sunk = false, .jumped = false, .way = 0,
                  .looked = NULL, .has_exc = false, .exc = 0, .entry_exc = NULL, .last_snap = 0, .nforced = 0, .rounds = 0, .subgraphs = v->subgraphs,
-                 .failed_at = 0, .waiting = NULL, .early = NULL, .drawn = NULL, .completed = 0, .chosen = NULL, .narrived = 0, .learning = NULL, .namespaces = NULL, .marker = NULL, .marked = 0, .marked_code = 0, .rows = NULL, .row = NULL, .row_name = NULL, .dropped = false};
+                 .failed_at = 0, .deferred = NULL, .early = NULL, .drawn = NULL, .completed = 0, .chosen = NULL, .narrived = 0, .learning = NULL, .namespaces = NULL, .marker = NULL, .marked = 0, .marked_code = 0, .rows = NULL, .row = NULL, .row_name = NULL, .dropped = false};
     v->running++;
     if (r.subgraphs != NULL)
         r.subgraphs->refs++;

@@ -29,7 +29,7 @@ typedef struct {
     uint32_t rounds;    /* of loops that it has gone through */
     kin_subgraphs *subgraphs;   /* held while the run lasts; NULL: none */
     uint32_t failed_at; /* the step that met a failure of our own */
-    const kin_subgraph *waiting; /* its calls are deferred until the last one; NULL: none */
+    const kin_subgraph *deferred; /* its calls are deferred until the last one; NULL: none */
     const kin_subgraph *early;   /* it has run before its last call: its steps up to there run in order, but for the calls; NULL: none */
     PyObject *drawn;    /* ... of random numbers: the generator's state before that; NULL: it draws none */
     uint32_t completed; /* ... what it has left out is made up to this step */
@@ -122,7 +122,7 @@ void kin_run_inputs(const kin_run *r, const kin_subgraph *subgraph, uint32_t nar
 
 /* At the first step of such a subgraph: from here its calls are deferred, or its inputs are kept to learn from. */
 void kin_pending_begin(kin_run *r, const kin_subgraph *subgraph);
-/* The next step while a subgraph is deferred. GO_ON: *step is done; what r->waiting says may have changed. */
+/* The next step while a subgraph is deferred. GO_ON: *step is done; what r->deferred says may have changed. */
 kin_outcome kin_pending_step(kin_run *r, uint32_t *step, PyObject **value);
 /* Makes what the subgraph that has run early has not given, as it is before step `upto`: the program is left there. Keeps a pending exception. */
 void kin_pending_complete(kin_run *r, uint32_t upto);
