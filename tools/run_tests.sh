@@ -85,6 +85,11 @@ bench_sizes() {
     return $status
 }
 
+# An extension of its own, in which allocations, calls of LLVM and writes to disk fail, runs another share of the corpus in each turn.
+faults() {
+    make faults PYTHON="$python" BUILD="$build" ARGS="--corpus $((turn % 200 + 1))/200 --most 6"
+}
+
 aarch64() {
     local status=0
     PYTHON=$python tools/test_aarch64.sh "$build-aarch64" || status=$?
@@ -118,6 +123,7 @@ part "$kernels random tensor programs" fuzz_kernels
 part "$sizes random programs over varying sizes" fuzz_sizes
 [ "${CI:-}" != true ] || part "benchmarks of varying sizes" bench_sizes
 part "with kernels" with_kernels
+[ "${CI:-}" != true ] || part "failures in a share of the corpus" faults
 [ "${CI:-}" != true ] || part "aarch64" aarch64
 [ ${#failed[@]} -eq 0 ] || printf 'FAILED before pytest: %s\n' "${failed[@]}"
 # One worker for each core, where pytest-xdist is there; the tests of a file stay together and in their order.
