@@ -16,7 +16,7 @@ import check_layers
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 CODE = (".c", ".h", ".def", ".inc")
 LONG = 800
-STRINGS = re.compile(r"\b(?:strcmp|strncmp|strstr|PyUnicode_CompareWithASCIIString|PyUnicode_EqualToUTF8|rec_in_list)\(")
+STRINGS = re.compile(r"\b(?:strcmp|strncmp|strstr|PyUnicode_CompareWithASCIIString|PyUnicode_EqualToUTF8|kin_text_is|rec_in_list)\(")
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.M)
 
 

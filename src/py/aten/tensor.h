@@ -7,6 +7,9 @@
 #include "core/base/status.h"
 #include <Python.h>
 #include <stdbool.h>
+#include <string.h>
+
+#include "py/compat/kinds.h"
 
 enum { /* which metadata a record speaks about */
     KIN_META_DTYPE = 1, KIN_META_DEVICE = 2, KIN_META_SIZES = 4, KIN_META_STRIDES = 8,
@@ -60,6 +63,13 @@ PyObject *kin_meta_explain(PyObject *tensor, PyObject *record);
 
 /* A tensor in a few characters: "f32[3, 4][4, 1]cpu" (new str). */
 PyObject *kin_tensor_note(PyObject *tensor);
+/* The device that a note ends with, "cuda:0"; NULL: it is no note of a tensor (NULL, another object). */
+static inline const char *
+kin_note_device(PyObject *note)
+{
+    const char *device = strrchr(kin_utf8(note), ']');
+    return device != NULL ? device + 1 : NULL;
+}
 
 /* -1 and NULL for what is not readable. */
 int64_t kin_tensor_dim(PyObject *tensor);

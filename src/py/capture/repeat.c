@@ -9,6 +9,7 @@
 #include "py/aten/make.h"
 #include "py/aten/sizes.h"
 #include "py/capture/capture_priv.h"
+#include "py/compat/kinds.h"
 #include "py/refs/sequence.h"
 
 #define T kin_capture_torch
@@ -77,8 +78,7 @@ read_tensor(reading *r, uint32_t number, PyObject *obj)
 static bool
 is_functional(PyObject *obj)
 {
-    PyObject *module = PyFunction_Check(obj) ? PyFunction_GET_MODULE(obj) : NULL;
-    return module != NULL && PyUnicode_Check(module) && PyUnicode_CompareWithASCIIString(module, "torch.nn.functional") == 0;
+    return kin_is_from_module(obj, "torch.nn.functional");
 }
 
 static bool

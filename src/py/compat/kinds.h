@@ -64,6 +64,20 @@ kin_utf8(PyObject *text)
     return chars != NULL ? chars : "?";
 }
 
+/* Is it a str with this text? NULL and objects of other kinds are none. */
+static inline bool
+kin_text_is(PyObject *maybe, const char *text)
+{
+    return maybe != NULL && PyUnicode_Check(maybe) && PyUnicode_CompareWithASCIIString(maybe, text) == 0;
+}
+
+/* Is it a function in Python that was defined in this module? */
+static inline bool
+kin_is_from_module(PyObject *maybe, const char *module)
+{
+    return maybe != NULL && PyFunction_Check(maybe) && kin_text_is(PyFunction_GET_MODULE(maybe), module);
+}
+
 /* Too many values to unpack: do the words of the error say how many there were? Is an object asked for its length by what makes a tuple of its items? */
 #if PY_VERSION_HEX >= 0x030E0000
 enum { kin_counts_what_is_unpacked = 1, kin_tuples_ask_length = 0 };

@@ -6,6 +6,7 @@
 #include "core/base/clock.h"
 #include "py/aten/make.h"
 #include "py/aten/tensor.h"
+#include "py/compat/kinds.h"
 #include "py/launch/launch_priv.h"
 #include "py/replay/subgraphs.h"
 
@@ -117,10 +118,10 @@ static void
 say_input(kernel_launcher *self, uint32_t which, PyObject *obj)
 {
     PyObject *note = kin_is_tensor(obj) ? kin_tensor_note(obj) : NULL;
-    const char *text = note == NULL ? NULL : PyUnicode_AsUTF8(note);
-    if (text != NULL && strstr(text, "]cuda") != NULL)
+    const char *device = kin_note_device(note);
+    if (device != NULL && strncmp(device, "cuda", 4) == 0)
         snprintf(self->gone, sizeof self->gone, "input %u is %.60s: kernels are for tensors on the CPU; mode=\"reduce-overhead\" launches graphs as CUDA graphs", which,
-                 text);
+                 kin_utf8(note));
     else
         snprintf(self->gone, sizeof self->gone, "input %u is a %.80s", which, Py_TYPE(obj)->tp_name);
     PyErr_Clear();
@@ -246,7 +247,7 @@ shows_nodes(const kin_entry *v, const kin_subgraph *subgraph)
     for (uint32_t i = subgraph->first; i < t->steps.len; i++) {
         const kin_step *s = &t->steps.at[i];
         PyObject *name = s->kind == KIN_STEP_GETATTR ? kin_refs_get(&v->refs, s->ref) : NULL;
-        if (name == NULL || !PyUnicode_Check(name) || PyUnicode_CompareWithASCIIString(name, "grad_fn") != 0)
+        if (!kin_text_is(name, "grad_fn"))
             continue;
         kin_vid of = t->vids.at[s->args];
         bool ours = t->vals.at[of].kind == KIN_VAL_SRC;

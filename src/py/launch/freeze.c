@@ -3,13 +3,8 @@
  */
 #include "py/aten/make.h"
 #include "py/aten/tensor.h"
+#include "py/compat/kinds.h"
 #include "py/launch/launch_priv.h"
-
-static bool
-is_name(PyObject *obj, const char *name)
-{
-    return obj != NULL && PyUnicode_Check(obj) && PyUnicode_CompareWithASCIIString(obj, name) == 0;
-}
 
 /* Is the value read from a module's dict of parameters or buffers? */
 static bool
@@ -19,7 +14,7 @@ belongs_to_module(const kin_entry *v, kin_vid vid)
         const kin_val *val = &v->trace.vals.at[vid];
         if (val->access == KIN_ACCESS_IATTR || val->access == KIN_ACCESS_DICT_ITEM) {
             PyObject *key = kin_refs_get(&v->refs, val->key);
-            if (is_name(key, "_parameters") || is_name(key, "_buffers"))
+            if (kin_text_is(key, "_parameters") || kin_text_is(key, "_buffers"))
                 return true;
         }
         vid = val->parent;

@@ -89,14 +89,19 @@ rec_model_operator(rec *r, const rec_args *a)
 
 typedef enum { GETS_ITEM, GETS_ATTRIBUTE, CALLS_METHOD } getter_kind;
 
+static getter_kind
+kind_of(const PyTypeObject *tp)
+{
+    return strcmp(tp->tp_name, "operator.itemgetter") == 0 ? GETS_ITEM : strcmp(tp->tp_name, "operator.attrgetter") == 0 ? GETS_ATTRIBUTE : CALLS_METHOD;
+}
+
 static rec_virtual *
 getter_of(rec *r, kin_vid vid, getter_kind *kind)
 {
     rec_virtual *f = vid ? VIRTUAL(r, vid) : NULL;
     if (f == NULL || f->kind != VIRTUAL_GETTER)
         return NULL;
-    const char *name = r->info.at[vid].type->tp_name;
-    *kind = strcmp(name, "operator.itemgetter") == 0 ? GETS_ITEM : strcmp(name, "operator.attrgetter") == 0 ? GETS_ATTRIBUTE : CALLS_METHOD;
+    *kind = kind_of(r->info.at[vid].type);
     return f;
 }
 
@@ -104,11 +109,11 @@ bool
 rec_new_getter(rec *r, const rec_args *a)
 {
     PyTypeObject *tp = (PyTypeObject *)O(r, a->callee);
-    bool names = strcmp(tp->tp_name, "operator.itemgetter") != 0;
-    if (a->npos < 1 || a->npos + a->nkw > 16 || (a->nkw && strcmp(tp->tp_name, "operator.methodcaller") != 0))
+    getter_kind kind = kind_of(tp);
+    if (a->npos < 1 || a->npos + a->nkw > 16 || (a->nkw && kind != CALLS_METHOD))
         return false;
     for (uint32_t i = 0; i < a->npos; i++)
-        if (O(r, a->args[i]) == NULL || (names && (i == 0 || strcmp(tp->tp_name, "operator.attrgetter") == 0) &&
+        if (O(r, a->args[i]) == NULL || (kind != GETS_ITEM && (i == 0 || kind == GETS_ATTRIBUTE) &&
                                          (!PyUnicode_CheckExact(O(r, a->args[i])) || rec_need_const(r, a->args[i]) == 0)))
             return false;
     kin_vid out = rec_model_step(r, a, KIN_STEP_PURE);

@@ -47,8 +47,7 @@ hashes_by_address(rec *r, PyTypeObject *tp)
         return false;
     if (tp->tp_hash == PyBaseObject_Type.tp_hash)
         return true;
-    PyObject *home = PyFunction_Check(own) ? ((PyFunctionObject *)own)->func_module : NULL;
-    if (home == NULL || !PyUnicode_Check(home) || PyUnicode_CompareWithASCIIString(home, "torch._tensor") != 0)
+    if (!kin_is_from_module(own, "torch._tensor"))
         return false;
     kin_vid func = rec_found(r, tp, REC_STR("__hash__"), own);
     rec_fact(r, KIN_FACT_CODE, func, PyFunction_GET_CODE(own), 0);

@@ -1,6 +1,7 @@
 /* Models of builtins about the class of an object: isinstance, issubclass, type, str of a class, callable. */
 #include "py/compat/heap.h"
 #include "py/compat/imports.h"
+#include "py/compat/kinds.h"
 #include "py/models/models.h"
 #include "py/objects/objects.h"
 
@@ -8,13 +9,6 @@
  * a flag on tensors; the C code behind torch.FloatTensor and its like, which looks at dtype and device; that of protocols, which asks the class before
  * the object; or code that is not known. */
 typedef enum { CHECK_PLAIN, CHECK_ABC, CHECK_FLAG, CHECK_LEGACY, CHECK_PROTOCOL, CHECK_OWN } check_kind;
-
-static bool
-is_of_module(PyObject *func, const char *module)
-{
-    PyObject *name = PyFunction_Check(func) ? ((PyFunctionObject *)func)->func_module : NULL;
-    return name != NULL && PyUnicode_Check(name) && PyUnicode_CompareWithASCIIString(name, module) == 0;
-}
 
 /* `method`: __instancecheck__ or __subclasscheck__. */
 static check_kind
@@ -24,11 +18,11 @@ check_kind_of(PyTypeObject *cls, PyObject *method)
     PyObject *own = _PyType_Lookup(meta, method);
     if (own == NULL || own == _PyType_Lookup(&PyType_Type, method))
         return CHECK_PLAIN;
-    if (is_of_module(own, "abc"))
+    if (kin_is_from_module(own, "abc"))
         return CHECK_ABC;
-    if (is_of_module(own, "torch.nn.parameter"))
+    if (kin_is_from_module(own, "torch.nn.parameter"))
         return CHECK_FLAG;
-    if (is_of_module(own, "typing"))
+    if (kin_is_from_module(own, "typing"))
         return CHECK_PROTOCOL;
     if (Py_TYPE(own) == &PyMethodDescr_Type && strcmp(meta->tp_name, "torch.tensortype") == 0)
         return CHECK_LEGACY;

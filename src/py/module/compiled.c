@@ -6,6 +6,7 @@
 
 #include "py/aten/modes.h"
 #include "py/compat/imports.h"
+#include "py/compat/kinds.h"
 #include "py/module/dispatch.h"
 #include "py/report/dump.h"
 
@@ -201,7 +202,7 @@ static PyObject *
 get_attribute(PyObject *obj, PyObject *name)
 {
     kin_compiled *self = (kin_compiled *)obj;
-    if (PyUnicode_Check(name) && PyUnicode_CompareWithASCIIString(name, "__code__") == 0 && kin_symbolic_active() && kin_symbolic_refuse() < 0)
+    if (kin_text_is(name, "__code__") && kin_symbolic_active() && kin_symbolic_refuse() < 0)
         return NULL; /* torch.fx looks at the code of what it is to trace */
     PyObject *value = PyObject_GenericGetAttr(obj, name);
     if (value != NULL || self->fn == NULL || !PyErr_ExceptionMatches(PyExc_AttributeError))

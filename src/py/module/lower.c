@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "core/diag/breaks.h"
+#include "py/aten/tensor.h"
 #include "py/backend/custom.h"
 #include "py/compat/imports.h"
 #include "py/launch/launch.h"
@@ -49,11 +50,10 @@ is_on_gpu(const kin_entry *v)
 {
     for (uint32_t vid = 1; vid < v->trace.vals.len; vid++) {
         PyObject *note = v->trace.vals.at[vid].note == 0 ? NULL : kin_refs_get(&v->refs, v->trace.vals.at[vid].note);
-        const char *text = note == NULL || !PyUnicode_Check(note) ? NULL : PyUnicode_AsUTF8(note);
-        if (text != NULL && strstr(text, "]cuda") != NULL)
+        const char *device = kin_note_device(note);
+        if (device != NULL && strncmp(device, "cuda", 4) == 0)
             return true;
     }
-    PyErr_Clear();
     return false;
 }
 

@@ -175,7 +175,7 @@ rec_operator_override(rec *r, kin_step_kind kind, int imm, const kin_vid *args, 
                    : method_name(kind == KIN_STEP_COMPARE ? KIN_REFLECT_COMPARE + imm : imm, other);
     PyObject *method = lookup(tp, name);
     const rec_args call = {.args = turned, .npos = n, .ndrop = (int)n};
-    if (method == NULL || !PyFunction_Check(method) || rec_is_from_module(method, "torch._tensor") == 0)
+    if (!kin_is_from_module(method, "torch._tensor"))
         return rec_inline_override(r, &call, NULL, 0, KIN_RESUME_OVERRIDE);
     rec_args of = rec_args_to(&call, found_method(r, turned[0], name, method));
     return kin_function_is_plain(method) && rec_code_of((PyCodeObject *)PyFunction_GET_CODE(method)) != NULL && rec_inline(r, &of, NULL, 0, KIN_RESUME_PUSH, 0);

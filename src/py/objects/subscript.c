@@ -174,7 +174,7 @@ static bool
 is_in_module(PyTypeObject *tp, const char *name)
 {
     PyObject *module = tp->tp_flags & Py_TPFLAGS_HEAPTYPE ? PyDict_GetItemString(kin_type_dict(tp), "__module__") : NULL;
-    return module != NULL && PyUnicode_CheckExact(module) && PyUnicode_CompareWithASCIIString(module, name) == 0;
+    return kin_text_is(module, name);
 }
 
 /* Is it made by module typing, or a class that leaves hashing to type, or a list or tuple of such? */

@@ -282,7 +282,7 @@ is_instance_of(PyObject *obj, const char *module, const char *const *names)
     if (!(tp->tp_flags & Py_TPFLAGS_HEAPTYPE) || !rec_in_list(tp->tp_name, names))
         return false;
     PyObject *home = PyDict_GetItemWithError(kin_type_dict(tp), REC_STR("__module__"));
-    return home != NULL && PyUnicode_Check(home) && PyUnicode_CompareWithASCIIString(home, module) == 0;
+    return kin_text_is(home, module);
 }
 
 /* The logging module keeps every logger that it returns. */

@@ -1,4 +1,5 @@
 /* Steps that create objects, and steps that change the object in arg[0]. */
+#include "py/compat/kinds.h"
 #include "py/compat/super.h"
 #include "py/replay/ops_priv.h"
 
@@ -236,7 +237,7 @@ kin_op_callee_text(PyObject *callee)
     if (module == NULL)
         PyErr_Clear();
     if (module != NULL && module != Py_None &&
-        !(PyUnicode_Check(module) && PyUnicode_CompareWithASCIIString(module, "builtins") == 0))
+        !kin_text_is(module, "builtins"))
         text = PyUnicode_FromFormat("%S.%S()", module, name);
     else
         text = PyUnicode_FromFormat("%S()", name);

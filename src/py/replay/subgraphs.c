@@ -82,15 +82,12 @@ describe_text(const kin_refs *refs, kin_ref ref, kin_object_traits *all)
         all[o->text].is |= KIN_IS_INSIDE_NAME;
 }
 
-/* A tensor's description ends with its device ("f32[3][1]cuda:0"). */
 static void
 describe_device(const kin_refs *refs, kin_ref note, kin_object_traits *objects)
 {
-    PyObject *obj = note == 0 ? NULL : kin_refs_get(refs, note);
-    const char *text = obj != NULL && PyUnicode_CheckExact(obj) ? PyUnicode_AsUTF8(obj) : NULL, *device = text == NULL ? NULL : strrchr(text, ']');
-    if (device != NULL && strcmp(device + 1, "cpu") != 0)
+    const char *device = kin_note_device(note == 0 ? NULL : kin_refs_get(refs, note));
+    if (device != NULL && strcmp(device, "cpu") != 0)
         objects[note].is |= KIN_IS_LATE;
-    PyErr_Clear();
 }
 
 /* What the step uses an object for: as the name of an attribute, as metadata that a tensor is compared with. */

@@ -54,7 +54,7 @@ is_read(PyObject *func)
 {
     if (kin_is_method_wrapper(func)) {
         PyObject *name = PyObject_GetAttrString(func, "__name__");
-        bool get = name != NULL && PyUnicode_Check(name) && PyUnicode_CompareWithASCIIString(name, "__get__") == 0;
+        bool get = kin_text_is(name, "__get__");
         Py_XDECREF(name);
         PyErr_Clear();
         return get;

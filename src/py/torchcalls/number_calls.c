@@ -295,10 +295,8 @@ rec_checks_data(rec *r, const rec_args *a)
     PyObject *obj = O(r, a->callee);
     if (obj == NULL || VIRTUAL(r, a->callee) != NULL || !PyFunction_Check(obj) || a->npos == 0)
         return false;
-    PyObject *module = ((PyFunctionObject *)obj)->func_module;
     const char *name = kin_utf8(((PyFunctionObject *)obj)->func_name);
-    bool of_torch = module != NULL && PyUnicode_Check(module) && PyUnicode_CompareWithASCIIString(module, "torch") == 0;
-    int at = of_torch ? condition_of_check(name) : -1;
+    int at = kin_is_from_module(obj, "torch") ? condition_of_check(name) : -1;
     if (at < 0 || (uint32_t)at >= a->npos)
         return false;
     PyObject *condition = O(r, a->args[at]);

@@ -40,7 +40,7 @@ hook_of(PyTypeObject *type, PyObject *name)
 bool
 rec_is_default_override(PyObject *func)
 {
-    return PyFunction_Check(func) && rec_is_from_module(func, "torch._tensor") &&
+    return kin_is_from_module(func, "torch._tensor") &&
            PyUnicode_CompareWithASCIIString(((PyFunctionObject *)func)->func_name, "__torch_function__") == 0;
 }
 

@@ -272,7 +272,7 @@ is_in_contextlib(const rec *r)
 {
     PyObject *func = O(r, r->top->func);
     PyObject *name = func != NULL && PyFunction_Check(func) ? PyDict_GetItemWithError(PyFunction_GET_GLOBALS(func), REC_STR("__name__")) : NULL;
-    return name != NULL && PyUnicode_Check(name) && PyUnicode_CompareWithASCIIString(name, "contextlib") == 0;
+    return kin_text_is(name, "contextlib");
 }
 
 int

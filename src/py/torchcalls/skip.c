@@ -11,13 +11,6 @@ has_attr(PyObject *func, PyObject *name)
     return dict != NULL && PyDict_GetItemWithError(dict, name) != NULL;
 }
 
-bool
-rec_is_from_module(PyObject *func, const char *name)
-{
-    PyObject *mod = ((PyFunctionObject *)func)->func_module;
-    return mod != NULL && PyUnicode_Check(mod) && PyUnicode_CompareWithASCIIString(mod, name) == 0;
-}
-
 /* allow_in_graph, nonstrict_trace and leaf_function note the ids of their functions, in a set of torch._dynamo that
  * exists once one of them was used. */
 static bool
@@ -38,7 +31,7 @@ is_allowed(PyObject *func)
 bool
 rec_is_checkpoint(PyObject *func)
 {
-    return rec_is_from_module(func, "torch.utils.checkpoint") &&
+    return kin_is_from_module(func, "torch.utils.checkpoint") &&
            PyUnicode_CompareWithASCIIString(((PyFunctionObject *)func)->func_name, "checkpoint") == 0;
 }
 
@@ -75,7 +68,7 @@ static bool
 is_deep_copy(PyObject *func)
 {
     static const char *const shallow[] = {"copy", "_copy_immutable", "_reconstruct", NULL};
-    if (!rec_is_from_module(func, "copy"))
+    if (!kin_is_from_module(func, "copy"))
         return false;
     for (int i = 0; shallow[i]; i++)
         if (PyUnicode_CompareWithASCIIString(((PyFunctionObject *)func)->func_name, shallow[i]) == 0)
@@ -98,16 +91,16 @@ rec_skip_kind(PyObject *func)
         return SKIP_OPERATOR;
     if (has_attr(func, REC_STR("_torchdynamo_orig_callable")))
         return SKIP_COMPILED;
-    if (rec_is_from_module(func, "logging") || rec_is_from_module(func, "warnings"))
+    if (kin_is_from_module(func, "logging") || kin_is_from_module(func, "warnings"))
         return SKIP_EFFECT;
-    if (rec_is_from_module(func, "torch._dynamo.decorators") &&
+    if (kin_is_from_module(func, "torch._dynamo.decorators") &&
         PyUnicode_CompareWithASCIIString(((PyFunctionObject *)func)->func_name, "graph_break") == 0)
         return SKIP_GRAPH_BREAK;
     if (has_attr(func, REC_STR("_kintsugi_graph_break")))
         return SKIP_GRAPH_BREAK;
-    if (rec_is_from_module(func, "torch.autograd") || rec_is_from_module(func, "torch._tensor") || rec_is_from_module(func, "torch._ops") ||
-        rec_is_from_module(func, "torch._tensor_str") || is_deep_copy(func) || rec_is_from_module(func, "torch.random") ||
-        rec_is_from_module(func, "importlib.util"))
+    if (kin_is_from_module(func, "torch.autograd") || kin_is_from_module(func, "torch._tensor") || kin_is_from_module(func, "torch._ops") ||
+        kin_is_from_module(func, "torch._tensor_str") || is_deep_copy(func) || kin_is_from_module(func, "torch.random") ||
+        kin_is_from_module(func, "importlib.util"))
         return SKIP_PLAIN; /* torch.random: seeding goes on to devices, with a traceback of the frames for each; importlib.util.find_spec (torch.autocast
                             * asks it up to torch 2.6) asks each finder, those of setuptools and pytest among them, and looks into folders */
     return SKIP_NO;

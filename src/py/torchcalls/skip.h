@@ -18,8 +18,6 @@ typedef enum {
 
 skip_kind rec_skip_kind(PyObject *func);
 bool rec_is_checkpoint(PyObject *func); /* torch.utils.checkpoint.checkpoint */
-/* Is that the __module__ of the Python function? */
-bool rec_is_from_module(PyObject *func, const char *name);
 
 static inline bool
 rec_skips_function(PyObject *func)

@@ -53,7 +53,7 @@ add_leaves(PyObject *namespace)
     if (plain != NULL && PyDict_Update(plain, dict) == 0)
         while (PyDict_Next(plain, &pos, &key, &value)) {
             const char *name = kin_utf8(key);
-            if (PyFunction_Check(value) && is_stock_function(value) && name[0] != '_' && !rec_is_from_module(value, "torch.overrides"))
+            if (PyFunction_Check(value) && is_stock_function(value) && name[0] != '_' && !kin_is_from_module(value, "torch.overrides"))
                 PySet_Add(torch_state.leaves, value);
         }
     Py_XDECREF(plain);
@@ -458,8 +458,8 @@ is_disable(rec *r, PyObject *obj)
     if (!PyFunction_Check(obj) || PyUnicode_CompareWithASCIIString(((PyFunctionObject *)obj)->func_name, "disable") != 0)
         return false;
     PyObject *caller = O(r, r->top->func);
-    return (rec_is_from_module(obj, "torch.compiler") || rec_is_from_module(obj, "torch._dynamo.decorators") ||
-            rec_is_from_module(obj, "kintsugi._api")) &&
+    return (kin_is_from_module(obj, "torch.compiler") || kin_is_from_module(obj, "torch._dynamo.decorators") ||
+            kin_is_from_module(obj, "kintsugi._api")) &&
            !(caller != NULL && PyFunction_Check(caller) && is_stock_function(caller));
 }
 
@@ -619,7 +619,7 @@ rec_call_torch(rec *r, const rec_args *a)
             call_operator(r, a);
         return true;
     }
-    bool length = PyFunction_Check(obj) && rec_is_from_module(obj, "torch._tensor") && strcmp(kin_callable_name(obj), "__len__") == 0;
+    bool length = kin_is_from_module(obj, "torch._tensor") && strcmp(kin_callable_name(obj), "__len__") == 0;
     if (length && rec_is_const(r, a->callee) && call_metadata(r, a)) {
         r->skip_expected = true;
         return true;
