@@ -163,12 +163,16 @@ free_parts(kin_pipeline_result *out)
 
 /* -- the whole ---------------------------------------------------------------------------------------------------- */
 
+/* From the first pass that replaces operators by library calls on; library: with these. */
 static kin_status
-run_rewritten(kin_compilation *c, kin_text *why)
+run_rest(kin_compilation *c, bool library, kin_text *why)
 {
-    for (unsigned i = 0; i < kin_npasses; i++)
-        if (kin_passes[i].of_library)
+    bool behind = false;
+    for (unsigned i = 0; i < kin_npasses; i++) {
+        behind = behind || kin_passes[i].of_library;
+        if (behind && kin_passes[i].leaves == KIN_FORM_IR && (library || !kin_passes[i].of_library))
             KIN_TRY(run_pass(c, i, why));
+    }
     return run_parts(c, why);
 }
 
@@ -193,7 +197,7 @@ run_as_captured(kin_compilation *c, uint32_t notes, kin_text *why)
     c->part = KIN_PART_MAIN;
     c->form = KIN_FORM_IR;
     c->ir = c->out->lowered.ir;
-    kin_status status = run_parts(c, why);
+    kin_status status = run_rest(c, false, why);
     c->options = given;
     free(none);
     return status;
@@ -203,7 +207,7 @@ static kin_status
 run_lowered(kin_compilation *c, kin_text *why)
 {
     uint32_t notes = c->out->passes.len;
-    kin_status status = c->options->libraries && c->options->frozen != NULL ? run_rewritten(c, why) : KIN_BREAK;
+    kin_status status = c->options->libraries && c->options->frozen != NULL ? run_rest(c, true, why) : KIN_BREAK;
     if (status == KIN_BREAK && c->out->job == NULL && !c->options->meet)
         status = run_as_captured(c, notes, why);
     return status;
