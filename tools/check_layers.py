@@ -45,7 +45,7 @@ MAY_INCLUDE = {
     "py/guardeval": ["py/entry", "py/refs", "py/aten", "py/compat", "core/tier", "core/trace"],
     "py/replay": ["py/entry", "py/refs", "py/aten", "py/compat", "py/guardeval", "py/watch",
                   "core/trace", "core/bytecode", "core/tier"],
-    "py/capture": ["py/entry", "py/guardeval/guard.h", "py/refs", "py/aten", "py/compat", "py/replay", "core/aten", "core/ir", "core/shape", "core/trace"],
+    "py/capture": ["py/entry", "py/guardeval/guard.h", "py/refs", "py/aten", "py/compat", "py/replay", "core/aten", "core/bytecode", "core/ir", "core/program/sizes.h", "core/shape", "core/trace"],
     "py/run": ["py/refs", "py/aten", "py/compat", "py/capture", "core"],
     "py/training": ["py/refs", "py/aten", "py/compat", "py/capture", "py/run", "core"],
     "py/launch": ["py/entry", "py/guardeval/guard.h", "py/refs", "py/aten", "py/compat", "py/replay", "py/capture", "py/run", "py/training", "core"],

@@ -133,9 +133,27 @@ test_work(void)
     CHECK(kin_aten_work_ratio(&five, &no_products) == 0);
 }
 
+/* A value like an earlier one, whose sizes and strides lie in the graph and move as it grows. */
+static void
+test_values_like_others(void)
+{
+    kin_aten *g = kin_aten_new();
+    const int64_t sizes[] = {2, 3, 5}, strides[] = {15, 5, 1};
+    kin_aten_input(g, KIN_F32, 3, sizes, strides, 1, 0);
+    for (uint32_t i = 0; i < 300; i++) {
+        kin_aten_value v = *kin_aten_at(g, g->values.len - 1);
+        kin_aten_add_call(g, "a.b", false);
+        kin_aten_val made = kin_aten_add_result(g, KIN_F32, 3, g->ints.at + v.sizes, g->ints.at + v.strides, 1, 0);
+        const kin_aten_value *now = kin_aten_at(g, made);
+        CHECK(memcmp(g->ints.at + now->sizes, sizes, sizeof sizes) == 0 && memcmp(g->ints.at + now->strides, strides, sizeof strides) == 0);
+    }
+    kin_aten_free(g);
+}
+
 int
 main(void)
 {
+    test_values_like_others();
     test_round_trip();
     test_work();
     test_raises_unseen();

@@ -41,7 +41,6 @@ add_text(kin_aten *g, const char *text)
     return g->failed ? 0 : at;
 }
 
-/* Callers may pass a part of g->ints itself, which moves when it grows. */
 static uint32_t
 add_ints(kin_aten *g, unsigned count, const int64_t *ints)
 {
@@ -57,8 +56,13 @@ add_value(kin_aten *g, kin_aten_value v, const int64_t *sizes, const int64_t *st
         g->failed = true;
     if (g->failed)
         return 0;
-    v.sizes = add_ints(g, v.ndim, sizes);
-    v.strides = add_ints(g, v.ndim, strides);
+    int64_t own[2 * KIN_IR_MAX_DIMS]; /* both may be ints of the graph, which move when it grows */
+    if (v.ndim > 0) {
+        memcpy(own, sizes, v.ndim * sizeof *own);
+        memcpy(own + v.ndim, strides, v.ndim * sizeof *own);
+    }
+    v.sizes = add_ints(g, 2 * v.ndim, own);
+    v.strides = v.sizes + v.ndim;
     if (v.storage > g->nstorages)
         g->nstorages = v.storage;
     if (g->failed || kin_vec_push(&g->values, v) != KIN_OK) {

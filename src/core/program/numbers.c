@@ -47,7 +47,7 @@ kin_walk_deinit(kin_walk *w)
 void
 kin_walk_say(kin_walk *w, const void *bytes, size_t n)
 {
-    if (w->structure != NULL)
+    if (w->structure != NULL && n > 0)
         kin_text_add_len(w->structure, bytes, (uint32_t)n);
 }
 
