@@ -1,7 +1,7 @@
 """Graphs compiled by a custom backend, as replay launches them.
 
 The engine asks `make_subgraph` for a callable for every graph of a new recording (what stands between its calls waits for its end or runs with its
-results; a graph comes in pieces only where something may run the program's code, or change what later calls work on). A backend is a function (gm, example_inputs); it gets
+results; a graph comes in pieces only where something else than a report may run the program's code, or change what later calls work on). A backend is a function (gm, example_inputs); it gets
 a torch.fx.GraphModule and real tensors: the ones of the recorded call, or zeros of the same kind where those are gone
 (results of earlier graphs), which require grad if a tensor of the call did. It is called again when the metadata of the inputs changes, up to eight times per graph; sizes that
 the recording leaves open are symbols (_symbols.py), so that one call serves them all.

@@ -141,6 +141,7 @@ add_call(finder *f, uint32_t i)
     subgraphs->at.at[n - 1].last = i;
     subgraphs->at.at[n - 1].switches |= kin_step_switches(&f->in->t->steps.at[i]);
     subgraphs->at.at[n - 1].at = f->plain ? 0 : f->p.at;
+    subgraphs->at.at[n - 1].reports = f->plain ? 0 : f->p.reports;
     subgraphs->at.at[n - 1].plain &= f->plain_here;
     subgraphs->by_step[i] = n;
     f->plain_here = true;
@@ -192,6 +193,8 @@ leave_last_switches(const kin_trace *t, kin_subgraphs *subgraphs)
         }
         if (subgraph->at > subgraph->last)
             subgraph->at = 0;
+        if (subgraph->reports > subgraph->last)
+            subgraph->reports = 0;
     }
 }
 

@@ -136,7 +136,7 @@ changed_inside(const kin_trace *t, kin_vid vid, const kin_subgraph *subgraph)
     return false;
 }
 
-/* The step after which the value exists; the subgraph's first one if it exists before. */
+/* The step after which the value exists; the subgraph's first one if it exists before. The step before which the subgraph runs: it is read ahead there. */
 static uint32_t
 arrival(const kin_trace *t, const kin_subgraph *subgraph, kin_vid vid)
 {
@@ -145,7 +145,7 @@ arrival(const kin_trace *t, const kin_subgraph *subgraph, kin_vid vid)
         return val->step > subgraph->first ? val->step : subgraph->first;
     for (uint32_t i = subgraph->first; i <= subgraph->last; i++)
         if (t->steps.at[i].kind == KIN_STEP_EPOCH && t->steps.at[i].num == val->epoch)
-            return i;
+            return subgraph->at != 0 && i > subgraph->at ? subgraph->at : i;
     return subgraph->first;
 }
 

@@ -96,7 +96,7 @@ need_of_step(const kin_trace *t, kin_subgraphs *subgraphs, uint32_t i)
         if (all || !kin_bounds_made_by(t, subgraphs, &subgraphs->at.at[subgraph - 1], vid))
             need(t, subgraphs, vid);
     }
-    if (s->kind != KIN_STEP_RETURN && (subgraph == 0 || (late && (s->flags & KIN_STEP_RAISES || subgraphs->at.at[subgraph - 1].switches))))
+    if (s->kind != KIN_STEP_RETURN && (subgraph == 0 || (late && (s->flags & (KIN_STEP_RAISES | KIN_STEP_OPAQUE) || subgraphs->at.at[subgraph - 1].switches))))
         need_snapshot(t, subgraphs, i);
 }
 

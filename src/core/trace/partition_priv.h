@@ -37,6 +37,7 @@ typedef struct {
     bool dict_operand;      /* the dict of an instance is handed to a step, which may look into it */
     uint32_t subgraph, first, last_call;
     uint32_t at;            /* the subgraph runs before this step; 0: at its last call */
+    uint32_t reports;       /* the first step behind that which has KIN_STEP_REPORTS; 0: none */
     uint32_t reads;         /* the last deferred step that looks into a container that was there before; 0: none */
     uint32_t store, newest; /* the first and the last deferred store; 0: none is */
     bool into_dict;         /* one of them goes into a dict that others may have, too */

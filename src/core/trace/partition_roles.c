@@ -12,7 +12,7 @@ kin_roles_begin(kin_partitioner *p, uint32_t subgraph, uint32_t first)
 {
     p->subgraph = subgraph;
     p->first = p->last_call = first;
-    p->at = p->reads = p->store = p->newest = p->into_own = 0;
+    p->at = p->reports = p->reads = p->store = p->newest = p->into_own = 0;
     p->into_dict = p->into_cell = false;
 }
 
@@ -142,16 +142,30 @@ kin_roles_defer(kin_partitioner *p, uint32_t step, kin_role role, kin_made made)
         kin_val_of(p, s->out)->made = (uint8_t)made;
 }
 
-/* Was an operand not there when the subgraph ran? */
+/* Can the value, which the program reads behind steps that run in order, be read where the subgraph runs? It is compared behind them. */
+static bool
+is_read_ahead(kin_partitioner *p, kin_vid vid)
+{
+    const kin_val *val = &p->t->vals.at[vid];
+    if (val->kind != KIN_VAL_SRC)
+        return val->kind == KIN_VAL_CONST || (val->kind == KIN_VAL_STEP && val->step < p->at && kin_val_of(p, vid)->made == KIN_MADE_ELSEWHERE);
+    return p->starts[val->epoch] < p->at || (val->parent != 0 && is_read_ahead(p, val->parent));
+}
+
+/* Was the value not there when the subgraph ran? */
+static bool
+is_late(kin_partitioner *p, kin_vid vid)
+{
+    const kin_val *val = &p->t->vals.at[vid];
+    return vid != 0 && (kin_val_of(p, vid)->late || (val->kind == KIN_VAL_SRC && p->starts[val->epoch] >= p->at && !is_read_ahead(p, vid)));
+}
+
 static bool
 comes_late(kin_partitioner *p, const kin_step *s)
 {
-    for (uint32_t a = 0; p->at != 0 && a < s->nargs; a++) {
-        kin_vid vid = args_of(p, s)[a];
-        const kin_val *val = &p->t->vals.at[vid];
-        if (vid != 0 && (kin_val_of(p, vid)->late || (val->kind == KIN_VAL_SRC && p->starts[val->epoch] >= p->at)))
+    for (uint32_t a = 0; p->at != 0 && a < s->nargs; a++)
+        if (is_late(p, args_of(p, s)[a]))
             return true;
-    }
     return false;
 }
 
@@ -589,6 +603,19 @@ pass_behind(kin_partitioner *p, uint32_t step)
     return true;
 }
 
+/* Tells somebody something, with the results of the graph, which runs before. */
+static bool
+pass_report(kin_partitioner *p, uint32_t step)
+{
+    const kin_step *s = &p->t->steps.at[step];
+    p->at = p->at == 0 ? step : p->at;
+    p->reports = p->reports == 0 ? step : p->reports;
+    p->role[step] = KIN_ROLE_IN_ORDER;
+    if (s->out != 0)
+        kin_val_of(p, s->out)->late = true;
+    return true;
+}
+
 /* Takes a part out of a tensor, and is no node of the graph (graphs.c): nothing that is deferred has had the tensor, so it is as it was. */
 static bool
 pass_part(kin_partitioner *p, uint32_t step)
@@ -614,6 +641,8 @@ kin_roles_pass(kin_partitioner *p, uint32_t step, bool barrier)
     bool runs = (s->flags & (KIN_STEP_OPAQUE | KIN_STEP_BREAK)) != 0;
     if (!runs && p->at == 0 && s->flags & KIN_STEP_TORCH && s->kind == KIN_STEP_SUBSCR && s->graph == 0)
         return pass_part(p, step);
+    if (s->flags & KIN_STEP_REPORTS && !(s->flags & KIN_STEP_BREAK) && p->in->how & KIN_SUBGRAPHS_EVERY)
+        return pass_report(p, step);
     if (runs || (s->flags & KIN_STEP_TORCH && !kin_step_does(s, KIN_FROM_DATA)))
         return refuse(p, "it may run arbitrary Python code");
     if (p->at == 0 && pass_before(p, step))

@@ -105,6 +105,7 @@ enum {
     KIN_STEP_HANDLES = 512,/* set by kin_trace_finish: snap has an exception being handled */
     KIN_STEP_DEATHS = 1024,/* an epoch: objects have died before it, and their finalisers ran Python code: no snapshot of an earlier call may keep them */
     KIN_STEP_SIZED = 4096, /* what it makes depends on sizes that differ from call to call: side traces do not assume its sizes either */
+    KIN_STEP_REPORTS = 8192, /* OPAQUE, but tells somebody something (print, logging): what the program goes on with is looked at again behind it */
     KIN_STEP_MORTAL = 2048 /* its object holds another whose death runs Python code: it exists, so that what it holds dies in its order */
 };
 

@@ -198,6 +198,18 @@ keep_once(kin_entry *v, const kin_capture *capture)
     return v->kept.len == before ? KIN_OK : KIN_BREAK;
 }
 
+/* A call that may raise behind a step that reports, in a graph that writes and so is not done again step by step, begins a graph of its own. */
+static kin_status
+divide_before_raise(kin_entry *v, const kin_subgraph *subgraph, const kin_capture *capture)
+{
+    for (uint32_t i = 0; capture->writes && subgraph->reports != 0 && i < capture->raising.len; i++)
+        if (capture->raising.at[i] > subgraph->reports && !kin_step_is_in(v->barriers.at, v->barriers.len, capture->raising.at[i])) {
+            KIN_TRY(kin_vec_push(&v->barriers, capture->raising.at[i]));
+            return KIN_BREAK;
+        }
+    return KIN_OK;
+}
+
 kin_status
 kin_backend_prove(kin_launcher *base, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in)
 {
@@ -205,6 +217,8 @@ kin_backend_prove(kin_launcher *base, kin_entry *v, const kin_subgraph *subgraph
     kin_status status = prove((backend_launcher *)base, v, subgraph, in, &capture);
     if (status == KIN_OK && subgraph->at != 0 && (status = keep_once(v, &capture)) != KIN_OK)
         ; /* found anew, with them */
+    else if (status == KIN_OK && (status = divide_before_raise(v, subgraph, &capture)) != KIN_OK)
+        ; /* found anew, without that call */
     else if (status == KIN_OK && subgraph->deferred)
         status = launch_add_barriers(v, subgraph, capture.raising.at, capture.raising.len);
     else if (status == KIN_BREAK)

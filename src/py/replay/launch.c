@@ -43,6 +43,8 @@ kin_run_inputs(const kin_run *r, const kin_subgraph *subgraph, uint32_t narrived
     for (uint32_t i = 0; i < subgraph->nin; i++) {
         uint32_t k = subgraph->order[i];
         values[k] = i < narrived ? find_value(r, subgraph, subgraph->in[k]) : NULL;
+        if (values[k] == NULL && i < narrived && r->ahead != NULL)
+            values[k] = r->ahead[k];
     }
 }
 

@@ -61,6 +61,34 @@ kin_pending_begin(kin_run *r, const kin_subgraph *subgraph)
         r->learning = subgraph;
 }
 
+/* Does the object fit what was chosen for the inputs before? Else something is chosen for it, too. */
+static bool
+fits_or_choose(kin_run *r, const kin_subgraph *subgraph, bool fit)
+{
+    if (fit)
+        return true;
+    inputs in;
+    bool learn;
+    r->chosen = take_inputs(r, subgraph, r->narrived, &in)
+                    ? subgraph->launcher->choose(subgraph->launcher, r->v, subgraph, in.values, r->chosen, &learn) : NULL;
+    drop_inputs(&in);
+    return r->chosen != NULL;
+}
+
+/* The subgraph runs here: the inputs that are missing are read ahead. False: they cannot be, or are of another kind than what was chosen. */
+static bool
+arrive_ahead(kin_run *r, const kin_subgraph *subgraph)
+{
+    bool fit = true;
+    if (!kin_ahead_read(r, subgraph))
+        return false;
+    for (; r->narrived < subgraph->nin; r->narrived++) {
+        uint32_t i = subgraph->order[r->narrived];
+        fit = fit && subgraph->launcher->fits(subgraph->launcher, r->chosen, i, r->ahead[i]);
+    }
+    return fits_or_choose(r, subgraph, fit);
+}
+
 /* The step has made inputs. False: they are of another kind than what was chosen for the others. */
 static bool
 arrive(kin_run *r, uint32_t step)
@@ -74,14 +102,7 @@ arrive(kin_run *r, uint32_t step)
             return false;
         fit = fit && subgraph->launcher->fits(subgraph->launcher, r->chosen, i, obj);
     }
-    if (fit)
-        return true;
-    inputs in;
-    bool learn;
-    r->chosen = take_inputs(r, subgraph, r->narrived, &in)
-                    ? subgraph->launcher->choose(subgraph->launcher, r->v, subgraph, in.values, r->chosen, &learn) : NULL;
-    drop_inputs(&in);
-    return r->chosen != NULL;
+    return fits_or_choose(r, subgraph, fit);
 }
 
 /* -- running what was deferred ----------------------------------------------------------------------------------------- */
@@ -167,6 +188,14 @@ draws(const kin_run *r, const kin_subgraph *subgraph, uint32_t step)
     return step >= subgraph->first && step <= subgraph->last && r->subgraphs->by_step[step] != 0;
 }
 
+static PyObject *
+generator_now(void)
+{
+    PyObject *state = kin_import_call("torch.random", "get_rng_state", NULL);
+    PyErr_Clear();
+    return state;
+}
+
 /* The generator's state, if the subgraph draws random numbers: new reference or NULL. */
 static PyObject *
 generator_before(const kin_run *r, const kin_subgraph *subgraph)
@@ -174,9 +203,7 @@ generator_before(const kin_run *r, const kin_subgraph *subgraph)
     bool any = false;
     for (uint32_t i = 0; i < r->v->random.len; i++)
         any = any || draws(r, subgraph, r->v->random.at[i]);
-    PyObject *state = any ? kin_import_call("torch.random", "get_rng_state", NULL) : NULL;
-    PyErr_Clear();
-    return state;
+    return any ? generator_now() : NULL;
 }
 
 /* Only the numbers that calls before step `upto` have drawn are drawn. */
@@ -197,6 +224,47 @@ draw_again(kin_run *r, uint32_t upto)
     Py_CLEAR(r->drawn);
 }
 
+static void
+set_generator(PyObject *state)
+{
+    Py_XDECREF(state == NULL ? NULL : kin_import_call("torch.random", "set_rng_state", state));
+    PyErr_Clear();
+}
+
+static bool
+is_generator_at(PyObject *state)
+{
+    PyObject *now = state == NULL ? NULL : generator_now();
+    PyObject *same = now == NULL ? NULL : PyObject_CallMethod(now, "equal", "O", state);
+    bool is = same == Py_True;
+    PyErr_Clear();
+    Py_XDECREF(now);
+    Py_XDECREF(same);
+    return is;
+}
+
+/* A step that reports finds the generator as it is there in eager: only the calls before it have drawn. If it draws itself, the program is left behind it. */
+static kin_outcome
+report(kin_run *r, uint32_t step, PyObject **value)
+{
+    if (r->drawn == NULL)
+        return kin_run_step(r, step, value);
+    PyObject *before = Py_NewRef(r->drawn), *behind = generator_now();
+    draw_again(r, step);
+    PyObject *here = generator_now();
+    kin_outcome out = kin_run_step(r, step, value);
+    if (out == KIN_GO_ON && behind != NULL && is_generator_at(here)) {
+        set_generator(behind);
+        r->drawn = Py_NewRef(before);
+    } else if (out == KIN_GO_ON) {
+        r->written++; /* nothing holds behind it */
+    }
+    Py_DECREF(before);
+    Py_XDECREF(behind);
+    Py_XDECREF(here);
+    return out;
+}
+
 void
 kin_pending_complete(kin_run *r, uint32_t upto)
 {
@@ -204,6 +272,7 @@ kin_pending_complete(kin_run *r, uint32_t upto)
     complete(r, upto);
     if (r->drawn != NULL)
         draw_again(r, upto);
+    kin_ahead_drop(r, r->early);
     r->early = NULL;
     for (uint32_t i = first; i < upto; i++)
         kin_run_free(r, &r->t->steps.at[i]);
@@ -218,6 +287,7 @@ run_behind(kin_run *r, uint32_t *step, PyObject **value)
     const kin_step *s = &r->t->steps.at[at];
     bool defers = kin_subgraph_defers(subgraph, r->t, at);
     if (at == subgraph->last) {
+        kin_ahead_drop(r, subgraph);
         r->early = NULL;
         Py_CLEAR(r->drawn);
         kin_run_free_between(r, subgraph->first, at);
@@ -235,19 +305,29 @@ run_behind(kin_run *r, uint32_t *step, PyObject **value)
                               : s->flags & KIN_STEP_MUTATES && r->subgraphs->needed[r->t->vids.at[s->args]] > at;
     if (defers && (s->kind == KIN_STEP_CHECK || !wanted))
         return KIN_GO_ON;
-    return kin_run_step(r, at, value);
+    kin_outcome out = s->flags & KIN_STEP_REPORTS ? report(r, at, value) : kin_run_step(r, at, value);
+    if (out != KIN_GO_ON || s->kind != KIN_STEP_EPOCH || kin_ahead_holds(r, subgraph, s->num))
+        return out;
+    *value = kin_run_leave(r, at, KIN_LEAVE_BEFORE, NULL, NULL, false);
+    return KIN_LEFT;
 }
 
 static kin_outcome
 launch(kin_run *r, uint32_t *step, PyObject **value)
 {
     const kin_subgraph *subgraph = r->deferred;
+    if (subgraph->at != 0 && !arrive_ahead(r, subgraph)) {
+        kin_ahead_drop(r, subgraph);
+        return catch_up_and_run(r, step, value);
+    }
     PyObject *before = subgraph->at != 0 ? generator_before(r, subgraph) : NULL;
     kin_launch done = kin_run_launch_waiting_framed(r);
     if (done == KIN_LAUNCH_DONE)
         Py_XSETREF(r->drawn, before);
     else
         Py_XDECREF(before);
+    if (done != KIN_LAUNCH_DONE)
+        kin_ahead_drop(r, subgraph);
     if (done == KIN_LAUNCH_NOT)
         return catch_up_and_run(r, step, value);
     r->deferred = NULL;
@@ -255,6 +335,7 @@ launch(kin_run *r, uint32_t *step, PyObject **value)
         return kin_run_settle(r, subgraph->first, NULL, value);
     if (subgraph->at != 0) {
         r->early = subgraph;
+        kin_ahead_ran(r, subgraph);
         r->completed = subgraph->first;
         return run_behind(r, step, value);
     }

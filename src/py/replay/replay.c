@@ -787,6 +787,7 @@ kin_replay_run(kin_entry *v, PyObject **slots, kin_exit_look look, kin_exit_hook
     free(r.looked);
     Py_XDECREF(r.drawn);
     kin_marker_give(r.marker);
+    kin_ahead_drop(&r, r.early);
     kin_run_release_slots(&r);
     kin_namespaces_free(r.namespaces);
     kin_subgraphs_release(r.subgraphs);

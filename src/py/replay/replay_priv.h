@@ -32,6 +32,8 @@ typedef struct {
     const kin_subgraph *deferred; /* its calls are deferred until the last one; NULL: none */
     const kin_subgraph *early;   /* it has run before its last call: its steps up to there run in order, but for the calls; NULL: none */
     PyObject *drawn;    /* ... of random numbers: the generator's state before that; NULL: it draws none */
+    PyObject **ahead;   /* ... by input: what was read before the epoch that it is read in, owned; NULL: nothing was */
+    uint64_t written;   /* ... how often its inputs and results had been written to then */
     uint32_t completed; /* ... what it has left out is made up to this step */
     void *chosen;       /* ... what its launcher has for the inputs so far */
     uint32_t narrived;  /* ... of its inputs */
@@ -124,6 +126,14 @@ void kin_run_inputs(const kin_run *r, const kin_subgraph *subgraph, uint32_t nar
 void kin_pending_begin(kin_run *r, const kin_subgraph *subgraph);
 /* The next step while a subgraph is deferred. GO_ON: *step is done; what r->deferred says may have changed. */
 kin_outcome kin_pending_step(kin_run *r, uint32_t *step, PyObject **value);
+/* What such a subgraph has read ahead is not wanted any more. */
+void kin_ahead_drop(kin_run *r, const kin_subgraph *subgraph);
+/* Reads the inputs that are missing where the subgraph runs, and keeps them. False: there is one that cannot be read yet. */
+bool kin_ahead_read(kin_run *r, const kin_subgraph *subgraph);
+/* It has run: notes what must not have changed behind the steps that report. */
+void kin_ahead_ran(kin_run *r, const kin_subgraph *subgraph);
+/* Has the program, behind steps that report, what was read ahead, and has nobody written to it? */
+bool kin_ahead_holds(const kin_run *r, const kin_subgraph *subgraph, uint32_t epoch);
 /* Makes what the subgraph that has run early has not given, as it is before step `upto`: the program is left there. Keeps a pending exception. */
 void kin_pending_complete(kin_run *r, uint32_t upto);
 /* Has run all steps of the subgraph it learns from, or goes elsewhere: releases what it kept, but for what `step` releases. */

@@ -254,7 +254,7 @@ flag_names(unsigned flags)
     static const struct { unsigned flag; const char *name; } names[] = {
         {KIN_STEP_TORCH, "torch"}, {KIN_STEP_OPAQUE, "opaque"}, {KIN_STEP_BREAK, "break"}, {KIN_STEP_EFFECT, "effect"},
         {KIN_STEP_PURE, "pure"}, {KIN_STEP_MUTATES, "mutates"}, {KIN_STEP_SUNK, "sunk"}, {KIN_STEP_RAISES, "raises"},
-        {KIN_STEP_AGAIN, "again"}, {KIN_STEP_DEATHS, "deaths"}, {KIN_STEP_MORTAL, "mortal"}, {KIN_STEP_SIZED, "sized"},
+        {KIN_STEP_AGAIN, "again"}, {KIN_STEP_DEATHS, "deaths"}, {KIN_STEP_MORTAL, "mortal"}, {KIN_STEP_SIZED, "sized"}, {KIN_STEP_REPORTS, "reports"},
     };
     PyObject *list = PyList_New(0);
     for (size_t i = 0; list != NULL && i < sizeof names / sizeof *names; i++)

@@ -3,6 +3,7 @@
 #include "py/iterators/iterators.h"
 #include "py/objects/objects.h"
 #include "py/rules/rules.h"
+#include "py/torchcalls/torchcalls.h"
 
 /* -- new objects -------------------------------------------------------------------------------------------------------- */
 
@@ -295,8 +296,11 @@ op_format(rec *r)
         rec_need_type(r, args[0]);
     bool words = !no_code && n == 1 && rec_words_run_no_code(r, args[0], (r->top->arg & 3) > 1); /* {e}, {e!s}, {e!r} */
     no_code = no_code || words;
+    bool of_tensor = !no_code && args[0] != 0 && r->t->vals.at[args[0]].note != 0 && rec_kind_of_tensor(O(r, args[0])) == REC_TENSOR_PLAIN;
+    if (of_tensor)
+        rec_need_type(r, args[0]);
     r->reads_words = words;
-    kin_vid out = rec_step_out(r, KIN_STEP_FORMAT, no_code ? 0 : KIN_STEP_OPAQUE, args, (uint32_t)n);
+    kin_vid out = rec_step_out(r, KIN_STEP_FORMAT, no_code ? 0 : of_tensor ? KIN_STEP_OPAQUE | KIN_STEP_REPORTS : KIN_STEP_OPAQUE, args, (uint32_t)n);
     r->reads_words = false;
     uint32_t s = r->t->vals.at[out].step;
     r->t->steps.at[s].imm = (uint8_t)(r->top->arg | r->top->extra << 2);

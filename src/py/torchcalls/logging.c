@@ -63,7 +63,7 @@ rec_call_report(rec *r, const rec_args *a)
     rec_args call = *a;
     if (!names(r, r->report_functions, &call))
         return false;
-    rec_call_step(r, &call, KIN_STEP_OPAQUE | KIN_STEP_EFFECT, -1);
+    rec_call_step(r, &call, KIN_STEP_OPAQUE | KIN_STEP_EFFECT | KIN_STEP_REPORTS, -1);
     return true;
 }
 

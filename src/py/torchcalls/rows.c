@@ -135,6 +135,15 @@ rec_effect_row(PyObject *obj)
     return row != UNNAMED ? row : is_file_access(obj) ? KIN_ROW_FILE_ACCESS : -1;
 }
 
+bool
+rec_reports(PyObject *obj)
+{
+    int row = row_by_name(obj, AS_EFFECT, 0);
+    const char *name = kin_callable_name(obj);
+    bool writes = strcmp(name, "write") == 0 || strcmp(name, "writelines") == 0 || strcmp(name, "flush") == 0;
+    return row == KIN_ROW_PRINT || row == KIN_ROW_WARNING || row == KIN_ROW_LOGGING || (writes && starts_with(home_of(obj), "_io."));
+}
+
 /* -- rows by what is called, whatever it is handed --------------------------------------------------------------------- */
 
 static int
@@ -326,5 +335,6 @@ rec_opaque_flags(rec *r, kin_vid callee, const kin_vid *args, uint32_t n)
 {
     PyObject *obj = O(r, callee);
     bool no_code = obj != NULL && VIRTUAL(r, callee) == NULL && only_computes(r, obj, args, n);
-    return KIN_STEP_OPAQUE | (no_code ? 0u : KIN_STEP_EFFECT);
+    bool reports = obj != NULL && rec_is_const(r, callee) && rec_reports(obj);
+    return KIN_STEP_OPAQUE | (no_code ? 0u : KIN_STEP_EFFECT) | (reports ? KIN_STEP_REPORTS : 0u);
 }

@@ -573,7 +573,7 @@ call_skipped(rec *r, const rec_args *a)
         call_operator(r, a);
         return true;
     case SKIP_EFFECT:
-        rec_call_step(r, a, opaque, r->opt->strict_breaks ? rec_effect_row(obj) : -1);
+        rec_call_step(r, a, opaque | KIN_STEP_REPORTS, r->opt->strict_breaks ? rec_effect_row(obj) : -1);
         return true;
     case SKIP_COMPILED:
         rec_call_step(r, a, opaque, KIN_ROW_NESTED_COMPILE);

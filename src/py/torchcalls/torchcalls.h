@@ -23,6 +23,7 @@ bool rec_checks_data(rec *r, const rec_args *a);              /* torch._check(n 
 /* ---- rows.c ---- */
 int rec_opaque_row(rec *r, kin_vid callee, const kin_vid *args, uint32_t n);
 int rec_effect_row(PyObject *callee); /* of what is a break under strict_breaks only */
+bool rec_reports(PyObject *callee);   /* does it tell somebody something, and nothing else (KIN_STEP_REPORTS)? */
 unsigned rec_opaque_flags(rec *r, kin_vid callee, const kin_vid *args, uint32_t n); /* step flags */
 
 /* ---- size_calls.c ---- */
