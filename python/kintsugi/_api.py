@@ -1,6 +1,7 @@
 """compile() and the small functions around it."""
 
 import functools
+import logging
 import sys
 
 from ._compiled import engine_of, is_module, live_compiled
@@ -39,7 +40,8 @@ def compile(fn_or_module=None, *, fullgraph=False, dynamic=None, backend=None, m
                    "threads"   that our own code uses at most in a launch; operators and libraries of PyTorch use
                                PyTorch's number (config.threads)
                Names of stock's compiler settings are accepted and mean nothing here. With a function as `backend`, mode and
-               options are its affair: it is called with them, as backend(gm, example_inputs, mode=..., options=...)
+               options are its affair: it is called with them, as backend(gm, example_inputs, mode=..., options=...).
+               "eager" and "aot_eager" ignore modes and the options of others, with a warning
     disable    True: the function runs as it is
     recompile_limit  recordings of this function before calls run eagerly, instead of kintsugi.config.recompile_limit
     """
@@ -52,6 +54,8 @@ def compile(fn_or_module=None, *, fullgraph=False, dynamic=None, backend=None, m
         from . import _symbols
 
         _symbols.prepare()
+    elif backend == "eager":
+        options = _leave_what_eager_has_no_use_for(named, mode, options)
     else:
         _check_mode(mode)
         _check_options(options or {})
@@ -105,6 +109,17 @@ def _check_arguments(fullgraph, dynamic, mode, options, name, disable, recompile
 def _check_mode(mode):
     if mode is not None and mode not in MODES:
         raise RuntimeError(f"compile(mode={mode!r}): Unrecognized mode={mode}, should be one of: {', '.join(MODES)}")
+
+
+def _leave_what_eager_has_no_use_for(backend, mode, options):
+    """Stock's eager backends ignore whatever mode and options they are told, with a warning."""
+    own = {name: value for name, value in (options or {}).items() if name in OPTIONS}
+    _check_options(own)
+    ignored = {name: value for name, value in (options or {}).items() if name not in OPTIONS}
+    told = [f"mode={mode!r}"] * (mode not in (None, "default")) + [f"options={ignored!r}"] * bool(ignored)
+    if told:
+        logging.getLogger("kintsugi").warning("compile(backend=%r) ignores %s: this backend runs the recorded calls as they are", backend, " and ".join(told))
+    return own or None
 
 
 def _check_options(options):

@@ -74,6 +74,21 @@ def test_decorator_forms():
     """)
 
 
+def test_eager_backends_ignore_what_they_have_no_use_for():
+    run("""
+        import logging, torch
+        told = []
+        logging.getLogger("kintsugi").addHandler(type("H", (logging.Handler,), {"emit": lambda self, r: told.append(r.getMessage())})())
+        for backend in ("eager", "aot_eager"):
+            for kwargs in (dict(mode="bogus"), dict(mode="reduce-overhead"), dict(options={"speed": 1}), dict(options={"triton.cudagraphs": True})):
+                assert kintsugi.compile(lambda x: x + 1, backend=backend, **kwargs)(torch.ones(2)).tolist() == [2, 2]
+                assert told.pop().startswith(f"compile(backend={backend!r}) ignores ") and not told
+            for kwargs in (dict(mode="default"), dict(options={"warm": True}), dict(options={}), {}):
+                assert kintsugi.compile(lambda x: x + 1, backend=backend, **kwargs)(torch.ones(2)).tolist() == [2, 2]
+                assert not told
+    """)
+
+
 def test_arguments_are_checked():
     run("""
         import pytest
