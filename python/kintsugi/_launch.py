@@ -340,7 +340,9 @@ class Subgraph:
         if not any(opens) and not free and not any(leaf["vid"] in self.numbers for leaf in self.entries):
             return None
         try:
-            return _symbols.Symbolic(self.entries, inputs, opens, floats)
+            symbolic = _symbols.Symbolic(self.entries, inputs, opens, floats)
+            symbolic.again = self.pure
+            return symbolic
         except Exception as error:
             self.note(f"its sizes cannot be symbols, so it is compiled for each: {type(error).__name__}: {error}")
             return None

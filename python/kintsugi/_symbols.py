@@ -63,6 +63,7 @@ class Symbolic:
         from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 
         self.opens = opens or [frozenset()] * len(examples)
+        self.again = False  # can the graph's calls be done again step by step, if one of them raises? The error may then have other words
         self.shape_env = ShapeEnv()
         self.mode = FakeTensorMode(shape_env=self.shape_env, static_shapes=False)
         self.context = torch._guards.TracingContext(self.mode)

@@ -73,6 +73,25 @@ def _handed_on(entry, args):
     return {**entry, "op": "call_function", "callable": fn}, operands, kwargs
 
 
+def _is_number(value):
+    """Is it a node that gives a number, for which graphs may have a symbol?"""
+    return isinstance(value, torch.fx.Node) and value.meta.get("number", False)
+
+
+def _selected(tensor, index):
+    """(dim, number) for each number of x[number, :, ...] that is a symbol, the last dim first, and the index without them. x[number] would ask for its value,
+    x.select(dim, number) does not. None: nothing to do, or an index that is not made of numbers, slices and the like."""
+    items = index if type(index) is tuple else (index,)
+    parts = parse_note(tensor.meta.get("note")) if isinstance(tensor, torch.fx.Node) else None
+    if parts is None or not any(map(_is_number, items)) or not all(_is_number(item) or type(item) in (int, slice, type(None), type(...)) for item in items):
+        return None
+    taking = [k for k, item in enumerate(items) if item is not None and item is not ...]
+    hidden = items.index(...) if ... in items else len(items)
+    dims = {k: i if k < hidden else len(parts[1]) - len(taking) + i for i, k in enumerate(taking)}
+    numbers = [(dims[k], items[k]) for k in reversed(taking) if _is_number(items[k])]
+    return numbers, tuple(item for item in items if not _is_number(item))
+
+
 class _Converter:
     def __init__(self, source, numbers, symbolic):
         self.source, self.numbers, self.symbolic = source, numbers, symbolic
@@ -110,12 +129,14 @@ class _Converter:
                 node = self.graph.placeholder(entry["name"])
                 node.meta["place"] = (k, float)
                 self.values[entry["vid"]] = self.graph.call_method("item", (node,))
+                self.values[entry["vid"]].meta["number"] = True
                 continue
             name = str(symbol)
             node = by_name.get(name) if dim is not None else None
             if node is None:
                 node = by_name[name] = self.graph.placeholder(name, type_expr=torch.SymInt)
                 node.meta["place"] = (k, dim)
+            node.meta["number"] = True
             if dim is None:
                 self.values[entry["vid"]] = node
             else:
@@ -148,6 +169,8 @@ class _Converter:
             entry, args, kwargs = _handed_on(entry, args)
         elif entry["target"] == "as_subclass" or entry["callable"] is torch.Tensor.as_subclass:
             return args[0]
+        if self.symbolic is not None and self.symbolic.again:
+            entry, args = self.with_symbols(entry, args, kwargs)
         if entry["op"] == "call_method":
             node = self.graph.create_node("call_method", entry["target"], args, kwargs, name=entry["name"])
         elif entry["callable"] is None:
@@ -160,6 +183,19 @@ class _Converter:
                 f'  File "{entry["filename"]}", line {entry["line"]}, in {entry["function"]}\n    {entry["code_line"]}\n'
             )
         return node
+
+    def with_symbols(self, entry, args, kwargs):
+        """Indexing and torch.tensor() with numbers ask for their values, so that the graph would hold for these alone; what computes the same does not."""
+        if entry["callable"] is torch.tensor and any(map(_is_number, torch.utils._pytree.tree_leaves(args))) and set(kwargs) <= {"dtype", "device"}:
+            return {**entry, "callable": torch._refs.tensor}, args
+        found = _selected(*args) if entry["callable"] is operator.getitem and len(args) == 2 else None
+        if found is None:
+            return entry, args
+        numbers, rest = found
+        tensor = args[0]
+        for dim, number in numbers[:-1] if not rest else numbers:
+            tensor = self.graph.call_function(torch.select, (tensor, dim, number))
+        return ({**entry, "callable": torch.select}, (tensor, *numbers[-1])) if not rest else (entry, (tensor, rest))
 
     def function(self, entry):
         """max() and min() of tensors ask data which of the two it is: a graph computes that."""
@@ -174,6 +210,7 @@ class _Converter:
             if "vid" in arg:
                 if arg["vid"] not in self.values and arg["vid"] in self.numbers:
                     self.values[arg["vid"]] = self.number(arg["vid"])
+                    self.values[arg["vid"]].meta["number"] = True
                 return self.values[arg["vid"]]
             if "function" in arg:
                 return self.graph.call_function(_operators.maker_of(*arg["function"]), tuple(self.value(part) for part in arg["parts"]))

@@ -147,3 +147,36 @@ class Refusing:
 def test_the_name_of_a_backend_that_is_an_object():
     with pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match="backend='<Refusing>' raised:"):
         kintsugi.compile(lambda x: x.sin(), backend=Refusing())(torch.ones(2))
+
+
+INDEXED = {
+    "one": lambda x, n: x[n] * 2,
+    "from_the_end": lambda x, n: x[-n] * 2,
+    "behind_a_slice": lambda x, n: x[:, n] * 2,
+    "two": lambda x, n: x[n, n - 1] * 2,
+    "behind_an_ellipsis": lambda x, n: x[..., n] * 2,
+    "with_none_and_slices": lambda x, n: x[None, n, ::2, None] * 2,
+    "around_an_ellipsis": lambda x, n: x[n, ..., None, n] + 1,
+    "of_a_size": lambda x, n: x[:n][x[:n].shape[0] - 1] * 2,
+    "scalar": lambda x, n: x + torch.tensor(n),
+    "list": lambda x, n: x[0, :2] + torch.tensor([n, n * 2]),
+    "dtype": lambda x, n: torch.tensor([[n], [1]], dtype=torch.float64) * 2,
+    "float": lambda x, n: torch.tensor([n / 2, 1.0]) * 2,
+}
+
+
+@pytest.mark.parametrize("name", INDEXED)
+def test_indices_that_change_are_symbols(name):
+    """Not one graph for each: x[number] and torch.tensor(number) ask for the value of a symbol, what stands in their place does not."""
+    fn, x = INDEXED[name], torch.arange(42.0).view(6, 7)
+    backend = Counting()
+    compiled = kintsugi.compile(fn, backend=backend, fullgraph=True)
+    for n in (2, 3, 4, 5, 2, 1):
+        assert torch.equal(compiled(x, n), fn(x, n)) and compiled(x, n).dtype == fn(x, n).dtype
+    assert len(backend.inputs) == 2
+    if name in ("one", "behind_a_slice", "two"):
+        with pytest.raises(IndexError) as expected:
+            fn(x, 9)
+        with pytest.raises(IndexError) as caught:
+            compiled(x, 9)
+        assert str(caught.value) == str(expected.value)
