@@ -60,15 +60,24 @@ sum_versions(const kin_run *r, const kin_subgraph *subgraph)
     return sum;
 }
 
+/* May code have run behind it that nobody has looked into? */
+static bool
+is_watched(const kin_run *r, const kin_subgraph *subgraph)
+{
+    return subgraph->reports != 0 || r->ahead != NULL;
+}
+
 void
 kin_ahead_ran(kin_run *r, const kin_subgraph *subgraph)
 {
-    r->written = sum_versions(r, subgraph);
+    r->written = is_watched(r, subgraph) ? sum_versions(r, subgraph) : 0;
 }
 
 bool
 kin_ahead_holds(const kin_run *r, const kin_subgraph *subgraph, uint32_t epoch)
 {
+    if (!is_watched(r, subgraph))
+        return true;
     for (uint32_t k = 0; r->ahead != NULL && k < subgraph->nin; k++) {
         const kin_val *val = &r->t->vals.at[subgraph->in[k]];
         if (r->ahead[k] != NULL && val->kind == KIN_VAL_SRC && val->epoch == epoch && r->slots[subgraph->in[k]] != r->ahead[k])
