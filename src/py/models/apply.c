@@ -358,6 +358,8 @@ apply_constant(rec *r, kin_vid callee, const kin_vid *args, uint32_t n)
         return n == 1 ? apply_type(r, args[0]) : 0;
     if (rec_builds(obj))
         return rec_apply_build(r, callee, args, n);
+    if (rec_makes_iterator(obj))
+        return rec_apply_iterator(r, callee, args, n);
     if (row != NULL && n == operands_of(row))
         value = apply_operator(r, row, args);
     else if (n == 1 && PyCFunction_Check(obj) && PyCFunction_GET_SELF(obj) != NULL && PyModule_Check(PyCFunction_GET_SELF(obj)) &&
@@ -422,7 +424,7 @@ rec_can_apply(rec *r, kin_vid callee)
         return rec_can_apply(r, f->items[0]);
     if (f != NULL || !rec_can_const(r, callee))
         return false;
-    return PyCFunction_Check(obj) || Py_TYPE(obj) == &PyMethodDescr_Type || obj == (PyObject *)&PyType_Type || rec_builds(obj) || (PyType_Check(obj) && rec_is_pure_callable(obj));
+    return PyCFunction_Check(obj) || Py_TYPE(obj) == &PyMethodDescr_Type || obj == (PyObject *)&PyType_Type || rec_builds(obj) || rec_makes_iterator(obj) || (PyType_Check(obj) && rec_is_pure_callable(obj));
 }
 
 bool

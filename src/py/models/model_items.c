@@ -1,6 +1,7 @@
 /* Models of builtins about lengths and items: len, iter and next, enumerate, zip, all, sum ... */
 #include "core/diag/breaks.h"
 #include "py/aten/modes.h"
+#include "py/compat/imports.h"
 #include "py/models/models.h"
 #include "py/objects/objects.h"
 
@@ -350,3 +351,51 @@ model_sum(rec *r, const rec_args *a)
 const rec_method_row rec_item_rows[] = {
     {"len", model_len}, {"iter", model_iter}, {"next", model_next}, {"enumerate", model_enumerate},
     {"zip", model_zip}, {"reversed", model_reversed}, {"all", model_all}, {"any", model_any}, {"sum", model_sum}, {NULL, NULL}};
+
+/* -- where no instruction calls them: map(zip, rows, others) ---------------------------------------------------------------- */
+
+/* The model of a function that makes an iterator over containers; NULL: it is none. */
+static bool (*
+model_of(PyObject *callee))(rec *r, const rec_args *a)
+{
+    static PyObject *iter;
+    if (callee == kin_import_once(&iter, "builtins", "iter"))
+        return model_iter;
+    return callee == (PyObject *)&PyZip_Type        ? model_zip
+           : callee == (PyObject *)&PyEnum_Type     ? model_enumerate
+           : callee == (PyObject *)&PyReversed_Type ? model_reversed
+                                                    : NULL;
+}
+
+bool
+rec_makes_iterator(PyObject *callee)
+{
+    return model_of(callee) != NULL;
+}
+
+/* Is it a list, tuple or dict that is there? */
+static bool
+is_container(rec *r, kin_vid vid)
+{
+    PyObject *obj = vid != 0 ? O(r, vid) : NULL;
+    return obj != NULL && (PyList_CheckExact(obj) || PyTuple_CheckExact(obj) || PyDict_CheckExact(obj));
+}
+
+kin_vid
+rec_apply_iterator(rec *r, kin_vid callee, const kin_vid *args, uint32_t n)
+{
+    rec_frame *f = r->top, before = *f;
+    const rec_args a = {.callee = callee, .args = args, .npos = n};
+    for (uint32_t i = 0; i < n; i++)
+        if (!is_container(r, args[i]))
+            return 0;
+    if (f->nlocals + f->sp >= f->nslots || !model_of(O(r, callee))(r, &a))
+        return 0;
+    kin_vid made = rec_peek(r, 0);
+    rec_drop(r, f->sp - before.sp);
+    f->await = before.await; /* the object comes when the program is handed it */
+    f->await_slot = before.await_slot;
+    f->await_vid = before.await_vid;
+    f->await_step = before.await_step;
+    return made;
+}

@@ -86,6 +86,8 @@ bool rec_dict_of_pairs(rec *r, const rec_args *a, kin_vid *pairs, uint32_t n); /
 bool rec_dict_pairs(rec *r, const rec_args *a, kin_vid **pairs, uint32_t *n);
 bool rec_builds(PyObject *callee); /* list, tuple, dict, dict.fromkeys */
 kin_vid rec_apply_build(rec *r, kin_vid callee, const kin_vid *args, uint32_t n);
+bool rec_makes_iterator(PyObject *callee); /* zip, enumerate, reversed, iter */
+kin_vid rec_apply_iterator(rec *r, kin_vid callee, const kin_vid *args, uint32_t n); /* ... over containers, which no instruction makes; 0: not known */
 extern const rec_method_row rec_partial_rows[];
 bool rec_model_exception(rec *r, const rec_args *a);
 

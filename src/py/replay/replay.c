@@ -578,7 +578,7 @@ is_of_other_outcome(const kin_step *s)
 bool
 kin_run_is_forced(kin_run *r, const kin_step *s)
 {
-    bool possible = s->snap != 0 && (s->snap != r->last_snap || s->flags & KIN_STEP_AGAIN) && !is_of_other_outcome(s);
+    bool possible = s->snap != 0 && !(s->kind == KIN_STEP_RETURN && r->dropped) && (s->snap != r->last_snap || s->flags & KIN_STEP_AGAIN) && !is_of_other_outcome(s);
     return possible && r->nforced++ == kin_replay_force_exit;
 }
 
