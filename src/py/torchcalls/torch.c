@@ -553,6 +553,18 @@ is_autograd_apply(PyObject *obj)
            PyUnicode_CompareWithASCIIString(PyDescr_NAME(obj), "apply") == 0;
 }
 
+/* Jagged tensors are views of a tensor that their first one makes, by code that is not looked into, and that torch keeps. Made a moment earlier, it is there for
+ * the call, as it is for all later ones. */
+static void
+make_what_jagged_tensors_share(PyObject *func)
+{
+    if (!PyFunction_Check(func) || !rec_is_from_module(func, "torch.nested._internal.nested_tensor") ||
+        PyUnicode_CompareWithASCIIString(((PyFunctionObject *)func)->func_name, "_nt_view_dummy") != 0)
+        return;
+    Py_XDECREF(kin_import_call("torch.nested._internal.nested_tensor", "_nt_view_dummy", NULL));
+    PyErr_Clear();
+}
+
 /* By how the function is treated that is not looked into (skip.c). */
 static bool
 call_skipped(rec *r, const rec_args *a)
@@ -560,6 +572,7 @@ call_skipped(rec *r, const rec_args *a)
     PyObject *obj = O(r, a->callee);
     unsigned opaque = KIN_STEP_OPAQUE | KIN_STEP_EFFECT;
     skip_kind kind = rec_skip_kind(obj);
+    make_what_jagged_tensors_share(obj);
     if ((kind == SKIP_GRAPH_BREAK || kind == SKIP_DISABLED) && rec_is_of_optimizer(r->top->code))
         return false; /* asked for because of what another compiler does with gradients and groups of parameters */
     switch (kind) {
