@@ -43,7 +43,7 @@ MAY_INCLUDE = {
     "py/watch": ["py/refs", "py/compat", "core/bytecode"],
     "py/entry": ["py/refs", "py/compat", "core/tier", "core/trace"],
     "py/guardeval": ["py/entry", "py/refs", "py/aten", "py/compat", "core/tier", "core/trace"],
-    "py/replay": ["py/entry", "py/refs", "py/aten", "py/compat", "py/guardeval", "py/watch",
+    "py/replay": ["core/track", "py/entry", "py/refs", "py/aten", "py/compat", "py/guardeval", "py/watch",
                   "core/trace", "core/bytecode", "core/tier"],
     "py/capture": ["py/entry", "py/guardeval/guard.h", "py/refs", "py/aten", "py/compat", "py/replay", "core/aten", "core/bytecode", "core/ir", "core/program/sizes.h", "core/shape", "core/trace"],
     "py/run": ["py/refs", "py/aten", "py/compat", "py/capture", "core"],

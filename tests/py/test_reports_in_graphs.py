@@ -146,6 +146,18 @@ def writes_weight(net, y, n):
         net.second.weight.mul_(1.5)
 
 
+def writes_uncounted(net, y, n):
+    net.second.weight.data.mul_(1.5)
+
+
+def writes_through_an_array(net, y, n):
+    net.second.bias.detach().numpy()[n % 6] += 1
+
+
+def replaces_data(net, y, n):
+    net.second.weight.data = net.second.weight.data * 2
+
+
 def writes_what_it_is_told(net, y, n):
     y.detach().add_(n)
 
@@ -165,7 +177,7 @@ def raises(net, y, n):
         raise ValueError("third")
 
 
-@pytest.mark.parametrize("change", [replaces_weight, writes_weight, writes_what_it_is_told, replaces_layer, draws, raises])
+@pytest.mark.parametrize("change", [replaces_weight, writes_weight, writes_uncounted, writes_through_an_array, replaces_data, writes_what_it_is_told, replaces_layer, draws, raises])
 def test_what_is_changed_there_counts(change):
     compare(changing(change))
     compare(changing(change), calls=2, exits=12)

@@ -4,21 +4,12 @@
  */
 #include "py/replay/replay_priv.h"
 
+#include "core/track/track.h"
 #include "py/aten/make.h"
 #include "py/aten/tensor.h"
 #include "py/guardeval/guard.h"
 
 #include <stdlib.h>
-
-void
-kin_ahead_drop(kin_run *r, const kin_subgraph *subgraph)
-{
-    PyObject **ahead = r->ahead;
-    r->ahead = NULL;
-    for (uint32_t k = 0; ahead != NULL && k < subgraph->nin; k++)
-        Py_XDECREF(ahead[k]);
-    free(ahead);
-}
 
 bool
 kin_ahead_read(kin_run *r, const kin_subgraph *subgraph)
@@ -35,53 +26,129 @@ kin_ahead_read(kin_run *r, const kin_subgraph *subgraph)
     return r->ahead != NULL && all;
 }
 
-static uint64_t
-add_version(uint64_t sum, PyObject *obj)
+/* -- writes ------------------------------------------------------------------------------------------------------- */
+
+/* A tensor that the graph took or gave, as it was when the graph had run. */
+typedef struct {
+    PyObject *tensor;       /* owned */
+    long version;           /* -1: it counts none */
+    const void *data;
+    kin_write_watch *watch; /* NULL: its memory cannot be watched, or there is none */
+} seen;
+
+struct kin_seen {
+    uint32_t n;
+    seen at[];
+};
+
+static long
+version_of(PyObject *tensor)
 {
-    if (obj == NULL || !kin_is_tensor(obj) || kin_tensor_is_inference(obj))
-        return sum;
-    PyObject *count = PyObject_GetAttrString(obj, "_version");
-    uint64_t version = count == NULL ? 0 : PyLong_AsUnsignedLongLongMask(count);
+    PyObject *count = kin_tensor_is_inference(tensor) ? NULL : PyObject_GetAttrString(tensor, "_version");
+    long version = count == NULL ? -1 : PyLong_AsLong(count);
     Py_XDECREF(count);
     PyErr_Clear();
-    return sum + version; /* they only grow */
+    return version;
 }
 
-static uint64_t
-sum_versions(const kin_run *r, const kin_subgraph *subgraph)
+/* The bytes from its first to its last element; 0: it has none, or none that can be read here. */
+static size_t
+bytes_of(PyObject *tensor)
 {
-    uint64_t sum = 0;
-    for (uint32_t k = 0; k < subgraph->nin; k++) {
-        PyObject *known = r->ahead == NULL ? NULL : r->ahead[k];
-        sum = add_version(sum, known != NULL ? known : kin_run_value(r, subgraph->in[k]));
+    kin_dtype dtype;
+    int64_t last = 0;
+    if (!kin_tensor_dtype(tensor, &dtype) || kin_tensor_data(tensor) == NULL)
+        return 0;
+    const int64_t *sizes = kin_tensor_sizes(tensor), *strides = kin_tensor_strides(tensor);
+    for (int64_t d = 0; d < kin_tensor_dim(tensor); d++) {
+        if (sizes[d] == 0)
+            return 0;
+        last += (sizes[d] - 1) * strides[d];
     }
-    for (uint32_t k = 0; k < subgraph->nout; k++)
-        sum = add_version(sum, kin_run_value(r, subgraph->out[k]));
-    return sum;
+    return (size_t)(last + 1) * kin_dtype_bytes(dtype);
 }
 
-/* May code have run behind it that nobody has looked into? */
-static bool
-is_watched(const kin_run *r, const kin_subgraph *subgraph)
+/* Not every write is counted: x.data, arrays of NumPy that share the memory. */
+static seen
+see(PyObject *tensor)
 {
-    return subgraph->reports != 0 || r->ahead != NULL;
+    static kin_track *track; /* the process's; it compares contents where the system does not help */
+    seen now = {.tensor = Py_NewRef(tensor), .version = version_of(tensor)};
+    size_t bytes = kin_tensor_is_dense(tensor, false) && kin_tensor_has_ordinary_data(tensor) ? bytes_of(tensor) : 0;
+    if (bytes == 0)
+        return now;
+    if (track == NULL)
+        track = kin_track_new(SIZE_MAX, NULL);
+    now.data = kin_tensor_data(tensor);
+    now.watch = track == NULL ? NULL : kin_watch_new(track, now.data, bytes, NULL);
+    return now;
+}
+
+static bool
+is_as_seen(const seen *before)
+{
+    if (version_of(before->tensor) != before->version)
+        return false;
+    if (before->data != NULL && (!kin_tensor_is_dense(before->tensor, false) || kin_tensor_data(before->tensor) != before->data))
+        return false;
+    return before->watch == NULL || !kin_watch_changed(before->watch);
+}
+
+static void
+drop_seen(kin_run *r)
+{
+    struct kin_seen *all = r->seen;
+    r->seen = NULL;
+    for (uint32_t i = 0; all != NULL && i < all->n; i++) {
+        if (all->at[i].watch != NULL)
+            kin_watch_free(all->at[i].watch);
+        Py_DECREF(all->at[i].tensor);
+    }
+    free(all);
+}
+
+static void
+add_seen(struct kin_seen *all, PyObject *obj)
+{
+    if (obj != NULL && kin_is_tensor(obj))
+        all->at[all->n++] = see(obj);
 }
 
 void
 kin_ahead_ran(kin_run *r, const kin_subgraph *subgraph)
 {
-    r->written = is_watched(r, subgraph) ? sum_versions(r, subgraph) : 0;
+    r->unknown = false;
+    if (subgraph->reports == 0)
+        return;
+    r->seen = calloc(1, sizeof *r->seen + (subgraph->nin + subgraph->nout) * sizeof(seen));
+    r->unknown = r->seen == NULL;
+    for (uint32_t k = 0; r->seen != NULL && k < subgraph->nin; k++)
+        add_seen(r->seen, r->ahead != NULL && r->ahead[k] != NULL ? r->ahead[k] : kin_run_value(r, subgraph->in[k]));
+    for (uint32_t k = 0; r->seen != NULL && k < subgraph->nout; k++)
+        add_seen(r->seen, kin_run_value(r, subgraph->out[k]));
 }
 
 bool
 kin_ahead_holds(const kin_run *r, const kin_subgraph *subgraph, uint32_t epoch)
 {
-    if (!is_watched(r, subgraph))
-        return true;
     for (uint32_t k = 0; r->ahead != NULL && k < subgraph->nin; k++) {
         const kin_val *val = &r->t->vals.at[subgraph->in[k]];
         if (r->ahead[k] != NULL && val->kind == KIN_VAL_SRC && val->epoch == epoch && r->slots[subgraph->in[k]] != r->ahead[k])
             return false;
     }
-    return sum_versions(r, subgraph) == r->written;
+    for (uint32_t i = 0; r->seen != NULL && i < r->seen->n; i++)
+        if (!is_as_seen(&r->seen->at[i]))
+            return false;
+    return !r->unknown;
+}
+
+void
+kin_ahead_drop(kin_run *r, const kin_subgraph *subgraph)
+{
+    PyObject **ahead = r->ahead;
+    r->ahead = NULL;
+    drop_seen(r);
+    for (uint32_t k = 0; ahead != NULL && k < subgraph->nin; k++)
+        Py_XDECREF(ahead[k]);
+    free(ahead);
 }

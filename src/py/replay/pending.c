@@ -257,7 +257,7 @@ report(kin_run *r, uint32_t step, PyObject **value)
         set_generator(behind);
         r->drawn = Py_NewRef(before);
     } else if (out == KIN_GO_ON) {
-        r->written++; /* nothing holds behind it */
+        r->unknown = true; /* nothing holds behind it */
     }
     Py_DECREF(before);
     Py_XDECREF(behind);

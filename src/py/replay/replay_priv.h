@@ -33,7 +33,8 @@ typedef struct {
     const kin_subgraph *early;   /* it has run before its last call: its steps up to there run in order, but for the calls; NULL: none */
     PyObject *drawn;    /* ... of random numbers: the generator's state before that; NULL: it draws none */
     PyObject **ahead;   /* ... by input: what was read before the epoch that it is read in, owned; NULL: nothing was */
-    uint64_t written;   /* ... how often its inputs and results had been written to then */
+    struct kin_seen *seen; /* ... what the tensors were like that it took and gave; NULL: nobody is told anything behind it */
+    bool unknown;       /* ... whether they still are is not known */
     uint32_t completed; /* ... what it has left out is made up to this step */
     void *chosen;       /* ... what its launcher has for the inputs so far */
     uint32_t narrived;  /* ... of its inputs */
