@@ -13,7 +13,7 @@ import subprocess
 import sysconfig
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
-SOURCES = ["core/base/table.c", "core/diag/*.c", "core/trace/*.c", "core/bytecode/*.c", "py/entry/*.c", "py/replay/*.c",
+SOURCES = ["core/base/*.c", "core/diag/*.c", "core/trace/*.c", "core/track/*.c", "core/bytecode/*.c", "py/entry/*.c", "py/replay/*.c",
            "py/compat/frame_*.c", "py/compat/generator*.c",
            "py/compat/failure.c", "py/compat/heap.c", "py/compat/imports.c", "py/compat/kinds.c", "py/compat/signals.c",
            "py/compat/super.c",

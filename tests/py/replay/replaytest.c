@@ -4,6 +4,7 @@
 #include "py/compat/frame.h"
 #include "py/compat/recursion.h"
 #include "py/guardeval/guard.h"
+#include "py/aten/make.h"
 #include "py/aten/sizes.h"
 #include "py/aten/tensor.h"
 #include "py/replay/replay.h"
@@ -327,6 +328,67 @@ bool
 kin_is_tensor(PyObject *obj)
 {
     return false;
+}
+
+/* Nothing here is a tensor (py/replay/ahead.c). */
+PyObject *
+kin_guard_live(const kin_entry *v, kin_vid vid, PyObject *const *slots)
+{
+    return slots[vid];
+}
+
+bool
+kin_tensor_is_inference(PyObject *tensor)
+{
+    return false;
+}
+
+bool
+kin_tensor_is_dense(PyObject *tensor, bool meta)
+{
+    return false;
+}
+
+bool
+kin_tensor_has_ordinary_data(PyObject *tensor)
+{
+    return false;
+}
+
+bool
+kin_tensor_dtype(PyObject *tensor, kin_dtype *out)
+{
+    return false;
+}
+
+void *
+kin_tensor_data(PyObject *tensor)
+{
+    return NULL;
+}
+
+int64_t
+kin_tensor_dim(PyObject *tensor)
+{
+    return 0;
+}
+
+const int64_t *
+kin_tensor_sizes(PyObject *tensor)
+{
+    return NULL;
+}
+
+const int64_t *
+kin_tensor_strides(PyObject *tensor)
+{
+    return NULL;
+}
+
+unsigned
+kin_dtype_bytes(kin_dtype dtype)
+{
+    return 1;
 }
 
 bool
