@@ -42,6 +42,7 @@ class Compiled:
             functools.update_wrapper(self, fn)
         except (AttributeError, TypeError):
             pass  # a callable object without a name
+        self.__dict__.setdefault("__name__", name or getattr(fn, "__name__", type(fn).__name__))  # reports ask modules for it, too
 
     def __call__(self, *args, **kwargs):
         self._calls += 1

@@ -370,3 +370,11 @@ def test_disable_and_is_compiling():
         engine.recording = True
         assert kintsugi.is_compiling() is True
     """)
+
+
+def test_without_the_extension_compiled_modules_have_names():
+    import torch
+
+    from kintsugi._eager import Compiled
+    module = torch.nn.Linear(2, 2)
+    assert Compiled(module).__name__ == "Linear" and Compiled(module, name="layer").__name__ == "layer" and Compiled(torch.relu).__name__ == "relu"
