@@ -138,6 +138,7 @@ launch_training_copy(PyObject *training, launch_code *forward, launch_code *back
     t->ngiven = from->ngiven;
     t->nwanting = from->nwanting;
     t->ngradients = from->ngradients;
+    t->ngroups = from->ngroups;
     t->nkept = from->nkept;
     t->nhanded = from->nhanded;
     t->tangents = copy_of(from->tangents, t->nresults * sizeof *t->tangents, &ok);

@@ -32,7 +32,7 @@ static struct {
 } known;
 
 bool
-launch_results_prepare(PyObject *launched, PyObject *materialize, PyObject *note)
+launch_results_prepare(PyObject *materialize, PyObject *note)
 {
     known.apply = launch_training_apply(&pass_forward_method, &pass_backward_method);
     PyObject *zeros = kin_import("torch", "zeros"), *zero = zeros == NULL ? NULL : PyObject_CallFunction(zeros, "i", 1), *view = NULL, *node = NULL, *next = NULL;
@@ -53,7 +53,7 @@ launch_results_prepare(PyObject *launched, PyObject *materialize, PyObject *note
     Py_XDECREF(zero);
     Py_XDECREF(zeros);
     return known.apply && known.probe_node && known.goes_to && known.task && known.dict && known.s_direct &&
-           launch_reach_prepare(launched, known.apply, known.probe, note);
+           launch_groups_prepare(known.probe, known.probe_node, materialize, note);
 }
 
 /* -- forward ------------------------------------------------------------------------------------------------------ */
@@ -117,18 +117,9 @@ others_are_from(const launch_training *t, uint32_t i)
     return false;
 }
 
-static bool
-has_views(const launch_training *t, uint32_t out, uint32_t nouts)
-{
-    for (uint32_t o = 0; o < nouts; o++)
-        if (t->base_of[o] == out + 1)
-            return true;
-    return false;
-}
-
-/* The argument of forward: (result,), or (result, (training, the graph's node, which result, seen_of each that it is made from)). */
+/* The argument of forward: (result, (training, the graph's node, which result, seen_of each that it is made from, how many arguments)). */
 static PyObject *
-held_of(const launch_training *t, uint32_t i, PyObject *result, PyObject *stand_in, PyObject *const *seen)
+held_of(const launch_training *t, uint32_t i, PyObject *result, PyObject *stand_in, PyObject *const *seen, uint32_t nargs)
 {
     PyObject *node = PyObject_GetAttrString(stand_in, "grad_fn"), *list = PyList_New(0), *held = NULL;
     bool ok = node != NULL && list != NULL;
@@ -136,68 +127,96 @@ held_of(const launch_training *t, uint32_t i, PyObject *result, PyObject *stand_
         ok = !is_from(t, i, k) || seen[k] == NULL || PyList_Append(list, seen[k]) == 0;
     PyObject *all = ok ? PyList_AsTuple(list) : NULL;
     if (all != NULL)
-        held = PyTuple_GET_SIZE(all) == 0 ? PyTuple_Pack(1, result) : Py_BuildValue("O(OOIO)", result, t, node, i, all);
+        held = Py_BuildValue("O(OOIOI)", result, t, node, i, all, nargs);
     Py_XDECREF(all);
     Py_XDECREF(list);
     Py_XDECREF(node);
     return held;
 }
 
+/* All results that are the same out of the code. */
+static uint64_t
+results_at(const launch_training *t, uint32_t out)
+{
+    uint64_t bits = 0;
+    for (uint32_t i = 0; i < t->nresults && i < KIN_CAPTURE_MOST_RESULTS; i++)
+        bits |= (uint64_t)(t->out_of[i] == out) << i;
+    return bits;
+}
+
+typedef struct {
+    const launch_training *t;
+    PyObject *groups;
+    PyObject **results, **made, **seen, **args; /* by out; by out; by result; room for arguments */
+} passing;
+
+static bool pass_result(const passing *p, uint32_t i);
+
+/* What it is made from has its node first: bits of these. */
+static bool
+pass_others(const passing *p, uint32_t i, uint64_t *others)
+{
+    bool ok = true;
+    for (uint32_t k = 0; ok && k < p->t->nresults; k++) {
+        ok = !is_from(p->t, i, k) || pass_result(p, k);
+        *others |= is_from(p->t, i, k) && p->seen[k] != NULL ? (uint64_t)1 << k : 0;
+    }
+    return ok;
+}
+
 /* Result i behind a node of its own, and before that those that it is made from. What is done leaves `results`. */
 static bool
-pass_result(const launch_training *t, uint32_t i, uint32_t nouts, PyObject **results, PyObject **made, PyObject **seen)
+pass_result(const passing *p, uint32_t i)
 {
+    const launch_training *t = p->t;
     uint32_t out = t->out_of[i], n = 2;
-    PyObject *args[KIN_CAPTURE_MOST_RESULTS + 3], *result = results[out];
+    PyObject **args = p->args, *result = p->results[out];
+    uint64_t others = 0;
     if (result == NULL)
         return true;
-    results[out] = NULL;
-    bool ok = true;
-    for (uint32_t k = 0; ok && k < t->nresults; k++) {
-        ok = !is_from(t, i, k) || pass_result(t, k, nouts, results, made, seen);
-        if (ok && is_from(t, i, k) && seen[k] != NULL)
-            args[n++] = made[t->out_of[k]];
-    }
-    args[0] = ok ? held_of(t, i, result, made[out], seen) : NULL;
-    args[1] = made[out];
+    p->results[out] = NULL;
+    bool ok = pass_others(p, i, &others);
+    for (uint32_t k = 0; ok && k < t->nresults; k++)
+        if (k < KIN_CAPTURE_MOST_RESULTS && others >> k & 1)
+            args[n++] = p->made[t->out_of[k]];
     if (n > 2)
         args[n++] = known.probe;
+    n += ok ? launch_groups_behind(t, results_at(t, out), others, p->groups, args + n) : 0;
+    args[0] = ok ? held_of(t, i, result, p->made[out], p->seen, n) : NULL;
+    args[1] = p->made[out];
     PyObject *given = args[0] == NULL ? NULL : PyObject_Vectorcall(known.apply, args, n, NULL);
-    if (given != NULL)
-        Py_SETREF(made[out], given);
-    bool viewed = has_views(t, out, nouts);
-    ok = given != NULL && (!(viewed || others_are_from(t, i)) || (seen[i] = seen_of(i, given)) != NULL) && (!viewed || launch_reach_see(given, seen[i]));
     Py_XDECREF(args[0]);
+    if (given != NULL)
+        Py_SETREF(p->made[out], given);
     Py_DECREF(result);
-    return ok;
+    return given != NULL && (!others_are_from(t, i) || (p->seen[i] = seen_of(i, given)) != NULL);
 }
 
 bool
-launch_results_pass(const launch_training *t, uint32_t nouts, PyObject **results, PyObject **made)
+launch_results_pass(const launch_training *t, PyObject *groups, PyObject **results, PyObject **made)
 {
     if (t->nresults <= 1)
         return true;
-    PyObject **seen = calloc(t->nresults, sizeof *seen);
-    bool ok = seen != NULL;
+    PyObject **room = calloc(2 * t->nresults + t->ngroups + 3, sizeof *room);
+    passing p = {t, groups, results, made, room, room == NULL ? NULL : room + t->nresults};
+    bool ok = room != NULL;
     for (uint32_t i = 0; ok && i < t->nresults; i++)
-        ok = pass_result(t, i, nouts, results, made, seen);
-    for (uint32_t i = 0; seen != NULL && i < t->nresults; i++)
-        Py_XDECREF(seen[i]);
-    free(seen);
+        ok = pass_result(&p, i);
+    for (uint32_t i = 0; room != NULL && i < t->nresults; i++)
+        Py_XDECREF(p.seen[i]);
+    free(room);
     return ok;
 }
 
-/* forward(ctx, held_of, stand-in, results that it is made from, probe) */
+/* forward(ctx, held_of, stand-in, results that it is made from, probe, groups that it leads to) */
 static PyObject *
 pass_forward(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
 {
-    if (nargs < 3 || !PyTuple_CheckExact(args[1]) || PyTuple_GET_SIZE(args[1]) < 1) {
+    if (nargs < 3 || !PyTuple_CheckExact(args[1]) || PyTuple_GET_SIZE(args[1]) != 2) {
         PyErr_SetString(PyExc_TypeError, "kintsugi: this node is made by launches only");
         return NULL;
     }
-    bool ok = PyObject_SetAttr(args[0], known.s_materialize, Py_False) == 0;
-    if (ok && nargs > 3)
-        ok = PyObject_SetAttr(args[0], known.s_note, PyTuple_GET_ITEM(args[1], 1)) == 0;
+    bool ok = PyObject_SetAttr(args[0], known.s_materialize, Py_False) == 0 && PyObject_SetAttr(args[0], known.s_note, PyTuple_GET_ITEM(args[1], 1)) == 0;
     return ok ? Py_NewRef(PyTuple_GET_ITEM(args[1], 0)) : NULL;
 }
 
@@ -236,11 +255,11 @@ is_looked_at(PyObject *seen, PyObject **alive)
     return looks;
 }
 
-/* For the graph's node, if this way back comes there: what has come back from result i past the others. */
+/* For the graph's node, if this way back comes there, and its groups: what has come back from result i past the others. */
 static bool
-hand_over(PyObject *node, uint32_t i, PyObject *direct)
+hand_over(const launch_training *t, PyObject *node, uint32_t i, PyObject *direct)
 {
-    if (!is_true(PyObject_CallOneArg(known.goes_to, node)))
+    if (t->ngroups == 0 && !is_true(PyObject_CallOneArg(known.goes_to, node)))
         return true;
     PyObject *list = PyObject_GetAttr(node, known.s_direct), *one = NULL;
     PyErr_Clear();
@@ -268,7 +287,7 @@ go_up_to(PyObject *note, const launch_cut *cut, PyObject *grad)
         PyTuple_SET_ITEM(grads, k, Py_NewRef(k == i ? grad : Py_None));
     if (grads != NULL)
         given = launch_again(t, PyTuple_GET_ITEM(own, 1), grads, kin_grad_enabled(), cut, NULL);
-    if (given != NULL && (direct = PyTuple_GetSlice(given, 0, t->nwanting)) != NULL && hand_over(node, i, direct))
+    if (given != NULL && (direct = PyTuple_GetSlice(given, 0, t->nwanting)) != NULL && hand_over(t, node, i, direct))
         found = PyTuple_GetSlice(given, t->nwanting, PyTuple_GET_SIZE(given));
     t->twice++;
     Py_XDECREF(direct);
@@ -278,12 +297,11 @@ go_up_to(PyObject *note, const launch_cut *cut, PyObject *grad)
     return found;
 }
 
-/* backward(ctx, grad) of a node with (result, note). */
 static PyObject *
 back_past_others(PyObject *note, PyObject *grad)
 {
     PyObject *all = PyTuple_GET_ITEM(note, 3), *found = NULL;
-    Py_ssize_t n = PyTuple_GET_SIZE(all), next = 0;
+    Py_ssize_t n = PyTuple_GET_SIZE(all), next = 0, nargs = PyLong_AsSsize_t(PyTuple_GET_ITEM(note, 4));
     launch_cut cut = {0};
     for (Py_ssize_t k = 0; grad != Py_None && k < n; k++) {
         PyObject *seen = PyTuple_GET_ITEM(all, k);
@@ -291,8 +309,8 @@ back_past_others(PyObject *note, PyObject *grad)
         if (is_looked_at(seen, &cut.alive[i]))
             cut.results |= (uint64_t)1 << i;
     }
-    PyObject *given = cut.results == 0 || (found = go_up_to(note, &cut, grad)) != NULL ? PyTuple_New(n + 3) : NULL;
-    for (Py_ssize_t k = 0; given != NULL && k < n + 3; k++) {
+    PyObject *given = cut.results == 0 || (found = go_up_to(note, &cut, grad)) != NULL ? PyTuple_New(nargs) : NULL;
+    for (Py_ssize_t k = 0; given != NULL && k < nargs; k++) {
         bool is_other = k >= 2 && k < n + 2;
         uint32_t i = is_other ? (uint32_t)PyLong_AsUnsignedLong(PyTuple_GET_ITEM(PyTuple_GET_ITEM(all, k - 2), 0)) : 0;
         PyObject *one = k == 1 && found == NULL ? grad : is_other && cut.results >> i & 1 ? PyTuple_GET_ITEM(found, next++) : Py_None;
@@ -304,27 +322,27 @@ back_past_others(PyObject *note, PyObject *grad)
     return given;
 }
 
+/* backward(ctx, grad). What is handed to the graph's node by itself is no gradient of the result. */
 static PyObject *
 pass_backward(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
 {
     PyObject *note = nargs == 2 ? PyObject_GetAttr(args[0], known.s_note) : NULL;
-    if (note == NULL) { /* made from no other */
-        PyErr_Clear();
-        return PyTuple_Pack(2, Py_None, nargs == 2 ? args[1] : Py_None);
-    }
-    PyObject *given = back_past_others(note, args[1]);
-    Py_DECREF(note);
+    PyObject *given = note == NULL ? NULL : back_past_others(note, args[1]);
+    if (given != NULL && !launch_groups_note_come((launch_training *)PyTuple_GET_ITEM(note, 0), PyTuple_GET_ITEM(note, 1),
+                                                  (uint32_t)PyLong_AsUnsignedLong(PyTuple_GET_ITEM(note, 2)), PyTuple_GET_ITEM(given, 1)))
+        Py_CLEAR(given);
+    Py_XDECREF(note);
     return given;
 }
 
 PyObject *
-launch_results_take_direct(const launch_training *t, PyObject *node)
+launch_results_take_direct(const launch_training *t, PyObject *node, bool last)
 {
     bool some = false;
     for (uint32_t i = 0; t->nresults > 1 && i < t->nresults; i++)
         some = some || t->capture.joint.from.at[i] != 0;
     PyObject *direct = some ? PyObject_GetAttr(node, known.s_direct) : NULL;
-    if (direct != NULL)
+    if (direct != NULL && last)
         PyObject_SetAttr(node, known.s_direct, Py_None);
     PyErr_Clear();
     if (direct == Py_None)

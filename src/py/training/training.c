@@ -98,7 +98,7 @@ prepare(void)
     known.s_materialize = PyUnicode_InternFromString("materialize_grads");
     known.s_note = PyUnicode_InternFromString("_kintsugi");
     known.ready = known.training != NULL && known.apply != NULL && known.hooks != NULL && known.anomaly != NULL && known.keeps_graph != NULL &&
-                  known.s_materialize != NULL && known.s_note != NULL && launch_results_prepare(known.apply, known.s_materialize, known.s_note);
+                  known.s_materialize != NULL && known.s_note != NULL && launch_results_prepare(known.s_materialize, known.s_note);
     known.failed = !known.ready;
     PyErr_Clear();
     return known.ready;
@@ -135,6 +135,7 @@ number_gradients(launch_training *t, const kin_capture_joint *j)
         t->depends[i] = t->gradient[i] == UINT32_MAX ? 0 : j->reaching.at[i];
     }
     t->ngradients = next;
+    launch_groups_number(t);
 }
 
 /* The out whose memory a SHARED one looks at + 1; 0: no out is that. */
@@ -179,10 +180,11 @@ fill(launch_training *t, const kin_capture *capture, launch_code *forward, const
     t->wanting = calloc(t->nwanting + 1, sizeof *t->wanting);
     t->gradient = calloc(t->nwanting + 1, sizeof *t->gradient);
     t->depends = calloc(t->nwanting + 1, sizeof *t->depends);
+    t->group = calloc(t->nwanting + 1, sizeof *t->group);
     t->written = calloc(g->ninputs + 1, sizeof *t->written);
     t->kept = calloc(g->ninputs + 1, sizeof *t->kept);
     t->handed = calloc(h->parts.handed.len + 1, sizeof *t->handed);
-    if (!t->out_of || !t->grad_at || !t->base_of || !t->tangents || !t->wanting || !t->gradient || !t->depends || !t->written || !t->kept || !t->handed)
+    if (!t->out_of || !t->grad_at || !t->base_of || !t->tangents || !t->wanting || !t->gradient || !t->depends || !t->group || !t->written || !t->kept || !t->handed)
         return false;
     for (uint32_t i = 0; i < t->nresults; i++) {
         kin_aten_val tangent = g->ninputs - t->nresults + i + 1;
@@ -295,8 +297,8 @@ is_result(const launch_training *t, uint32_t out)
     return false;
 }
 
-/* (training, outs, saved, not differentiable, note) for the node, and the inputs that want gradients behind it. What gets none is no input of the node:
- * torch's engine would go on there. */
+/* (training, outs, saved, not differentiable, note) for the node, the inputs that want gradients behind it, and a place for launch_groups_enter. What gets no
+ * gradient is no input of the node: torch's engine would go on there. */
 static PyObject *
 node_arguments(const launch_training *t, const launch_code *code, const forward_made *f, PyObject *note, PyObject *const *in)
 {
@@ -308,8 +310,9 @@ node_arguments(const launch_training *t, const launch_code *code, const forward_
     PyObject *outs_tuple = ok ? PyList_AsTuple(outs) : NULL, *plain_tuple = outs_tuple == NULL ? NULL : PyList_AsTuple(plain);
     if (plain_tuple != NULL)
         all = PyTuple_Pack(5, t, outs_tuple, f->saved, plain_tuple, note);
-    if (all != NULL && (args = PyTuple_New(t->nwanting + 1)) != NULL) {
+    if (all != NULL && (args = PyTuple_New(t->nwanting + 2)) != NULL) {
         PyTuple_SET_ITEM(args, 0, Py_NewRef(all));
+        PyTuple_SET_ITEM(args, t->nwanting + 1, Py_NewRef(Py_None));
         for (uint32_t i = 0; i < t->nwanting; i++)
             PyTuple_SET_ITEM(args, i + 1, Py_NewRef(t->ngradients > 0 && t->gradient[i] == UINT32_MAX ? Py_None : in[code->input_of[t->wanting[i]]]));
         if (!launch_order_inputs(t, args))
@@ -372,14 +375,14 @@ view_of(PyObject *base, const launch_out *o)
 
 /* The outs as the node gives them, and views of these and of inputs. */
 static bool
-take_from_node(const launch_training *t, const launch_code *code, PyObject *given, PyObject *const *in, PyObject **results, PyObject **made)
+take_from_node(const launch_training *t, const launch_code *code, PyObject *given, PyObject *groups, PyObject *const *in, PyObject **results, PyObject **made)
 {
     Py_ssize_t next = 0;
     bool ok = PyTuple_Check(given);
     for (uint32_t i = 0; ok && i < code->nouts; i++)
         if (!is_outside(t, code, i))
             Py_SETREF(made[i], Py_NewRef(PyTuple_GET_ITEM(given, next++)));
-    ok = ok && launch_results_pass(t, code->nouts, results, made);
+    ok = ok && launch_results_pass(t, groups, results, made);
     for (uint32_t i = 0; ok && i < code->nouts; i++) {
         const launch_out *o = &code->outs[i];
         if (o->kind == KIN_OUT_INPUT)
@@ -395,7 +398,7 @@ static bool
 connect(const launch_code *code, const launch_inputs *inputs, forward_made *f, PyObject *random, PyObject **out)
 {
     PyObject *region = launch_region_takes(code);
-    PyObject *note = region == NULL ? NULL : launch_again_note(code, inputs->in, random, region), *args = NULL, *given = NULL;
+    PyObject *note = region == NULL ? NULL : launch_again_note(code, inputs->in, random, region), *args = NULL, *groups = NULL, *given = NULL;
     PyObject **results = calloc(code->nouts + 1, sizeof *results);
     if (note != NULL && !launch_region_collect(code, f->saved))
         Py_CLEAR(note);
@@ -403,13 +406,15 @@ connect(const launch_code *code, const launch_inputs *inputs, forward_made *f, P
         Py_XSETREF(f->saved, launch_region_saves(code, inputs->in));
     if (note != NULL && f->saved != NULL && results != NULL && launch_results_put_stand_ins(f->t, code->nouts, f->made, f->saved, results))
         args = node_arguments(f->t, code, f, note, inputs->in);
-    if (args != NULL)
+    if (args != NULL && (groups = launch_groups_enter(f->t, args)) != NULL)
         given = PyObject_CallObject(known.apply, args);
-    bool ok = given != NULL && launch_reach_note(given, args) && take_from_node(f->t, code, given, inputs->in, results, f->made) && launch_give_made(inputs, code, f->made, out);
+    bool ok = given != NULL && launch_groups_join(f->t, groups, given) && take_from_node(f->t, code, given, groups, inputs->in, results, f->made) &&
+              launch_give_made(inputs, code, f->made, out);
     for (uint32_t i = 0; results != NULL && i < code->nouts; i++)
         Py_XDECREF(results[i]);
     free(results);
     Py_XDECREF(given);
+    Py_XDECREF(groups);
     Py_XDECREF(args);
     Py_XDECREF(note);
     Py_XDECREF(region);
@@ -462,24 +467,11 @@ run_forward(launch_code *code, uint32_t threads, PyObject *const *in, PyObject *
     return ok ? LAUNCH_DONE : LAUNCH_FAILED;
 }
 
-/* Inputs that some of the results do not depend on, and for which it matters that the engine goes on there although nothing comes back: a result that does need
- * them may come too late. */
-static bool
-sends_nothing_on(const launch_code *code, PyObject *const *in)
-{
-    const launch_training *t = (launch_training *)code->training;
-    uint64_t all = t->nresults < 64 ? ((uint64_t)1 << t->nresults) - 1 : UINT64_MAX;
-    for (uint32_t i = 0; t->nresults > 1 && i < t->nwanting; i++)
-        if (t->gradient[i] != UINT32_MAX && t->depends[i] != all && !launch_reach_is_quiet(in[code->input_of[t->wanting[i]]]))
-            return true;
-    return false;
-}
-
 launch_result
 launch_training_run(launch_code *code, uint32_t threads, PyObject *const *in, PyObject **out, launch_outcome *outcome)
 {
     *outcome = (launch_outcome){0};
-    if (!launch_may_write(code, in) || sends_nothing_on(code, in))
+    if (!launch_may_write(code, in))
         return LAUNCH_SHARED;
     launch_training *t = (launch_training *)code->training;
     if (t->begun < LAUNCH_SETTLED && ++t->begun == LAUNCH_SETTLED)
@@ -598,12 +590,14 @@ launch_training_backward(launch_training *t, PyObject *saved, PyObject *const *g
     return given;
 }
 
-/* None for the node's first argument, then one for each input. */
+/* One for each input between None for the first and the last of the node's arguments. */
 static PyObject *
-put_in_front(PyObject *given)
+put_between(PyObject *given)
 {
-    PyObject *none = PyTuple_Pack(1, Py_None), *all = none == NULL ? NULL : PySequence_Concat(none, given);
-    Py_XDECREF(none);
+    Py_ssize_t n = PyTuple_GET_SIZE(given);
+    PyObject *all = PyTuple_New(n + 2);
+    for (Py_ssize_t i = 0; all != NULL && i < n + 2; i++)
+        PyTuple_SET_ITEM(all, i, Py_NewRef(i == 0 || i > n ? Py_None : PyTuple_GET_ITEM(given, i - 1)));
     return all;
 }
 
@@ -627,10 +621,13 @@ no_gradients(const launch_training *t)
     return tuple;
 }
 
-/* May these results be gone back from, after others were? Where nothing has been freed yet, any may. */
+/* May these results be gone back from, after others were? Where nothing has been freed yet, any may, and where the engine is asked for some tensors only, what lies
+ * on the way to these may be there still. */
 static bool
 is_open(const launch_training *t, uint64_t there, uint64_t gone)
 {
+    if (!(there & gone) && launch_groups_is_asked_for_some())
+        return true;
     for (uint32_t i = 0; i < t->nresults; i++)
         if (gone != 0 && there >> (i < 63 ? i : 63) & 1 && t->capture.joint.saving.at[i] & gone)
             return false;
@@ -660,11 +657,26 @@ go_back_apart(launch_training *t, PyObject *note, PyObject *const *grads, uint64
     return given;
 }
 
+/* Eager would have freed what these results need, but torch has not: it was gone back from groups only. True with the exception that eager raises. */
+static bool
+is_freed(PyObject *ctx, const launch_training *t, PyObject *note, uint64_t there)
+{
+    uint64_t gone = PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(note, 2));
+    if (gone == 0 || is_open(t, there, gone) || !launch_groups_were_alone(ctx))
+        return false;
+    PyErr_SetString(PyExc_RuntimeError, "Trying to backward through the graph a second time (or directly access saved tensors after they have already been freed). "
+                    "Saved intermediate values of the graph are freed when you call .backward() or autograd.grad(). Specify retain_graph=True if you need to backward "
+                    "through the graph a second time or if you need to access saved tensors after calling backward.");
+    return true;
+}
+
 /* By one of the two programs or, where gradients are differentiated again or the program does not fit, by torch. */
 static PyObject *
 go_back(PyObject *ctx, launch_training *t, PyObject *note, PyObject *const *grads, uint64_t there)
 {
     PyObject *saved = PyObject_GetAttr(ctx, known.s_saved), *given = NULL; /* tells who comes too late, or after a write */
+    if (saved != NULL && is_freed(ctx, t, note, there))
+        Py_CLEAR(saved);
     if (saved == NULL)
         return go_back_apart(t, note, grads, there);
     if (!kin_grad_enabled()) {
@@ -685,8 +697,8 @@ go_back(PyObject *ctx, launch_training *t, PyObject *note, PyObject *const *grad
 
 /* What torch does not free with the saved tensors; it stays while there are results that eager could still go back from. Where no gradient has come
  * (`there` is 0) eager has no way through here at all: torch has freed what is saved, and every result may still be gone back from. */
-static void
-let_go(PyObject *ctx, launch_training *t, PyObject *note, uint64_t there)
+void
+launch_training_let_go(PyObject *ctx, launch_training *t, PyObject *note, uint64_t there)
 {
     PyObject *keep = PyObject_CallNoArgs(known.keeps_graph), *left = NULL;
     uint64_t gone = PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(note, 2)) | there;
@@ -700,6 +712,17 @@ let_go(PyObject *ctx, launch_training *t, PyObject *note, uint64_t there)
     PyErr_Clear();
     Py_XDECREF(left);
     Py_XDECREF(keep);
+}
+
+PyObject *
+launch_training_go_back(PyObject *node, launch_training *t, PyObject *note, PyObject *const *grads, uint64_t *there, bool last)
+{
+    PyObject *direct = launch_results_take_direct(t, node, last);
+    PyObject *given = *there == 0 ? no_gradients(t) : go_back(node, t, note, grads, *there);
+    if (direct != NULL && given != NULL)
+        launch_results_add(direct, &given, there);
+    Py_XDECREF(direct);
+    return given;
 }
 
 /* One gradient for each of the node's outs. */
@@ -721,15 +744,12 @@ answer_backward(PyObject *const *args, Py_ssize_t nargs)
             grads[i] = args[1 + t->grad_at[i]];
             there |= grads[i] == Py_None ? 0 : (uint64_t)1 << (i < 63 ? i : 63);
         }
-        PyObject *direct = launch_results_take_direct(t, args[0]);
-        PyObject *given = there == 0 ? no_gradients(t) : go_back(args[0], t, note, grads, there);
-        if (direct != NULL)
-            launch_results_add(direct, &given, &there);
-        Py_XDECREF(direct);
-        all = given == NULL ? NULL : put_in_front(given);
+        PyObject *given = launch_training_go_back(args[0], t, note, grads, &there, true);
+        if (given != NULL && launch_groups_give(t, args[0], &given, there))
+            all = put_between(given);
         Py_XDECREF(given);
         if (all != NULL)
-            let_go(args[0], t, note, there);
+            launch_training_let_go(args[0], t, note, there);
     }
     free(grads);
     Py_DECREF(note);

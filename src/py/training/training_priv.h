@@ -35,6 +35,8 @@ typedef struct {
     uint32_t ngradients;     /* that are there */
     bool *written;           /* inputs that the graph writes to */
     uint64_t *depends;       /* by these: which tangents have a way to it, also where its value does not depend on them (kin_capture_joint.reaching) */
+    uint32_t *group;         /* by these: the node that they stand behind (groups.c), from 1 on; 0: the graph's */
+    uint32_t ngroups;
     uint32_t nkept, *kept;   /* inputs that are saved */
     uint32_t nhanded, *handed; /* outputs of the forward program that are saved */
     uint32_t begun;          /* runs so far, up to LAUNCH_SETTLED */
@@ -51,6 +53,7 @@ typedef struct {
     ARRAY(wanting, t->nwanting)       \
     ARRAY(gradient, t->nwanting)      \
     ARRAY(depends, t->nwanting)       \
+    ARRAY(group, t->nwanting)         \
     ARRAY(written, ninputs)           \
     ARRAY(kept, t->nkept)             \
     ARRAY(handed, t->nhanded)
@@ -62,6 +65,11 @@ bool launch_training_forward(launch_running *r, launch_code *code, const launch_
  * input; NULL, perhaps with an exception: it came to nothing. */
 PyObject *launch_training_backward(launch_training *t, PyObject *saved, PyObject *const *grads);
 
+/* For the graph's node, from what has come back by result: new tuple, one for each wanting input; NULL with an exception. there: which results these are,
+ * as bits, and what came past results somebody looks at (last: that is not kept). */
+PyObject *launch_training_go_back(PyObject *node, launch_training *t, PyObject *note, PyObject *const *grads, uint64_t *there, bool last);
+/* What torch does not free with the saved tensors goes. */
+void launch_training_let_go(PyObject *node, launch_training *t, PyObject *note, uint64_t there);
 /* They belong together from now on. */
 void launch_training_join(launch_training *t, launch_code *forward);
 /* The capture goes (copy.c). */
@@ -71,26 +79,37 @@ PyObject *launch_training_apply(PyMethodDef *forward_def, PyMethodDef *backward_
 
 /* -- results.c ----------------------------------------------------------------------------------------------------- */
 
-/* The apply of the class of nodes of launches; the names "materialize_grads" and "_kintsugi", interned; borrowed for the life of the process. */
-bool launch_results_prepare(PyObject *launched, PyObject *materialize, PyObject *note);
+/* The names "materialize_grads" and "_kintsugi", interned; borrowed for the life of the process. */
+bool launch_results_prepare(PyObject *materialize, PyObject *note);
 /* Where there are several results: they go to `results`, by out; in made[] are stand-ins. False with an exception. */
 bool launch_results_put_stand_ins(const launch_training *t, uint32_t nouts, PyObject **made, PyObject *saved, PyObject **results);
-/* ... and back, behind nodes of their own. */
-bool launch_results_pass(const launch_training *t, uint32_t nouts, PyObject **results, PyObject **made);
-/* What comes back to the graph's node past results that somebody looks at: new reference; NULL: nothing. It is added to what the program gives. */
-PyObject *launch_results_take_direct(const launch_training *t, PyObject *node);
+/* ... and back, behind nodes of their own, which lead to their groups (launch_groups_enter), too. */
+bool launch_results_pass(const launch_training *t, PyObject *groups, PyObject **results, PyObject **made);
+/* What comes back to the graph's node past results that somebody looks at: new reference; NULL: nothing. It is added to what the program gives.
+ * last: it is not kept. */
+PyObject *launch_results_take_direct(const launch_training *t, PyObject *node, bool last);
 bool launch_results_add(PyObject *direct, PyObject **given, uint64_t *there);
 
-/* -- reach.c ------------------------------------------------------------------------------------------------------ */
+/* -- groups.c ----------------------------------------------------------------------------------------------------- */
 
-/* The apply of both classes of nodes, a leaf, the name "_kintsugi"; borrowed. */
-bool launch_reach_prepare(PyObject *launched, PyObject *passing, PyObject *leaf, PyObject *note);
-/* Does nobody notice if torch's engine goes on behind the tensor although no gradient came? */
-bool launch_reach_is_quiet(PyObject *tensor);
-/* For later launches: the node that gave these has these arguments. False: it could not be noted. */
-bool launch_reach_note(PyObject *given, PyObject *args);
-/* ... the hooks of a result that there are views of, seen_of in results.c. False with an exception. */
-bool launch_reach_see(PyObject *result, PyObject *seen);
+/* A leaf, its node, launch_results_prepare's names; borrowed. */
+bool launch_groups_prepare(PyObject *probe, PyObject *probe_node, PyObject *materialize, PyObject *note);
+/* Which inputs form groups: `group`, `ngroups`. */
+void launch_groups_number(launch_training *t);
+/* Groups' inputs leave the arguments of the graph's node, whose last one becomes a leaf if there are several results: new tuple, by group a tensor from which the engine goes on to it. */
+PyObject *launch_groups_enter(const launch_training *t, PyObject *args);
+/* The graph's node has given these. False with an exception. */
+bool launch_groups_join(const launch_training *t, PyObject *groups, PyObject *given);
+/* Those of the tensors by group to which the node of these results leads; others: results whose nodes it leads to anyway. */
+uint32_t launch_groups_behind(const launch_training *t, uint64_t results, uint64_t others, PyObject *groups, PyObject **args);
+/* A gradient has come back to a result. False with an exception. */
+bool launch_groups_note_come(const launch_training *t, PyObject *node, uint32_t result, PyObject *grad);
+/* What the graph's node found for groups' inputs goes to the groups; `given` has the rest. False with an exception. */
+bool launch_groups_give(const launch_training *t, PyObject *node, PyObject **given, uint64_t there);
+/* Has an earlier run of the engine gone back through groups only, without keeping the graph? */
+bool launch_groups_were_alone(PyObject *node);
+/* In the graph's node of several results, or a group: is the engine asked for the gradients of some tensors only (torch.autograd.grad)? */
+bool launch_groups_is_asked_for_some(void);
 
 /* -- recompute.c ------------------------------------------------------------------------------------------------- */
 
