@@ -58,7 +58,7 @@ test_cheap_values_are_computed_again(void)
     bool input[] = {true}, output[] = {false};
     kin_ir_partition_options options = {.nforward = 1, .first_tangent = 1, .first_backward = 1, .keeps_input = input, .keeps_output = output};
     check_parts("%1 = input 0 : f32[64]\n"
-                "%2 = sin %1 : f32[64]\n"
+                "%2 = neg %1 : f32[64]\n"
                 "%3 = exp %2 : f32[64]\n"
                 "%4 = reduce_sum %3 dims=[0] : f32[1]\n"
                 "%5 = input 1 : f32[1]\n"
@@ -66,14 +66,14 @@ test_cheap_values_are_computed_again(void)
                 "%7 = mul %6, %3 : f32[64]\n"
                 "return %4 : {1}, %7 : {1}\n", &options,
                 "%1 = input 0 : f32[64]\n"
-                "%2 = sin %1 : f32[64]\n"
+                "%2 = neg %1 : f32[64]\n"
                 "%3 = exp %2 : f32[64]\n"
                 "%4 = reduce_sum %3 dims=[0] : f32[1]\n"
                 "return %4 : {1}\n",
                 "%1 = input 1 : f32[1]\n"
                 "%2 = expand %1 : f32[64]\n"
                 "%3 = input 0 : f32[64]\n"
-                "%4 = sin %3 : f32[64]\n"
+                "%4 = neg %3 : f32[64]\n"
                 "%5 = exp %4 : f32[64]\n"
                 "%6 = mul %2, %5 : f32[64]\n"
                 "return %6 : {1}\n");
@@ -135,6 +135,33 @@ test_effects_stay_in_front(void)
     kin_text_deinit(&why);
 }
 
+/* What takes long is handed over, although what it is made of lives anyway; what does not is computed again. */
+static void
+test_slow_values_are_kept(void)
+{
+    bool input[] = {true}, output[] = {false};
+    kin_ir_partition_options options = {.nforward = 1, .first_tangent = 1, .first_backward = 1, .keeps_input = input, .keeps_output = output};
+    const char *names[] = {"erf", "exp"};
+    for (unsigned i = 0; i < 2; i++) {
+        kin_text text = {0}, why = {0};
+        kin_text_addf(&text, "%%1 = input 0 : f32[64]\n"
+                             "%%2 = %s %%1 : f32[64]\n"
+                             "%%3 = mul %%1, %%2 : f32[64]\n"
+                             "%%4 = input 1 : f32[64]\n"
+                             "%%5 = mul %%4, %%2 : f32[64]\n"
+                             "return %%3 : {1}, %%5 : {1}\n", names[i]);
+        kin_ir *p = kin_ir_parse(text.at, &why);
+        kin_ir_partition parts;
+        CHECK(kin_ir_part(p, &options, &parts, &why) == KIN_OK);
+        CHECK(parts.handed.len == (i == 0 ? 1 : 0));
+        CHECK(parts.inputs[0] == (i == 1));
+        kin_ir_partition_deinit(&parts);
+        kin_ir_free(p);
+        kin_text_deinit(&text);
+        kin_text_deinit(&why);
+    }
+}
+
 /* Cuts by themselves: the cheapest, and of equal ones the last. */
 static void
 test_cuts(void)
@@ -143,11 +170,11 @@ test_cuts(void)
     bool cut[5] = {false};
     kin_mincut m;
     CHECK(kin_mincut_init(&m, 5, costs));
-    kin_mincut_source(&m, 0);
+    kin_mincut_source(&m, 0, KIN_MINCUT_NEVER);
     for (uint32_t i = 0; i + 2 < 4; i++)
         kin_mincut_flow(&m, i, i + 1);
     kin_mincut_flow(&m, 2, 3);
-    kin_mincut_source(&m, 4);
+    kin_mincut_source(&m, 4, KIN_MINCUT_NEVER);
     kin_mincut_flow(&m, 4, 3);
     kin_mincut_sink(&m, 3);
     CHECK(kin_mincut_find(&m, cut) == KIN_OK);
@@ -155,7 +182,7 @@ test_cuts(void)
     kin_mincut_deinit(&m);
     int64_t never[] = {KIN_MINCUT_NEVER};
     CHECK(kin_mincut_init(&m, 1, never));
-    kin_mincut_source(&m, 0);
+    kin_mincut_source(&m, 0, KIN_MINCUT_NEVER);
     kin_mincut_sink(&m, 0);
     CHECK(kin_mincut_find(&m, cut) == KIN_BREAK);
     kin_mincut_deinit(&m);
@@ -168,6 +195,7 @@ main(void)
     test_cheap_values_are_computed_again();
     test_little_is_kept();
     test_effects_stay_in_front();
+    test_slow_values_are_kept();
     test_cuts();
     return check_report("partition");
 }

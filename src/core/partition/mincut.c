@@ -66,9 +66,10 @@ kin_mincut_flow(kin_mincut *m, uint32_t from, uint32_t to)
 }
 
 void
-kin_mincut_source(kin_mincut *m, uint32_t node)
+kin_mincut_source(kin_mincut *m, uint32_t node, int64_t most)
 {
-    connect(m, SOURCE, in_of(node), KIN_MINCUT_NEVER);
+    if (most > 0)
+        connect(m, SOURCE, in_of(node), most);
 }
 
 void

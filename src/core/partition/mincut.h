@@ -29,8 +29,8 @@ bool kin_mincut_init(kin_mincut *m, uint32_t n, const int64_t *costs);
 void kin_mincut_deinit(kin_mincut *m);
 /* What reaches `from` goes on to `to`. */
 void kin_mincut_flow(kin_mincut *m, uint32_t from, uint32_t to);
-/* Something flows in at `node`; flows out. */
-void kin_mincut_source(kin_mincut *m, uint32_t node);
+/* Up to `most` flows in at `node`, which costs so much where it is cut; flows out. */
+void kin_mincut_source(kin_mincut *m, uint32_t node, int64_t most);
 void kin_mincut_sink(kin_mincut *m, uint32_t node);
 /* cut[i]: the nodes of the cheapest cut between sources and sinks; of several, the one nearest to the sinks. KIN_BREAK: there is
  * none without a node that is never cut. */

@@ -2,7 +2,7 @@
  *
  * Gradients need values of the first half (the *frontier*). Each may be saved, or computed again from others, down to the inputs. Element-wise
  * values may be computed again; reductions, extern calls and above all random numbers are saved. The network has a
- * node for each value that could be saved, with a cost by its bytes. Among the cheapest cuts the one nearest to the gradients is taken, so nothing
+ * node for each value that could be saved, with a cost by its bytes, and functions that take long cost something where they are computed again. Among the cheapest cuts the one nearest to the gradients is taken, so nothing
  * is computed again without need. Inputs that stay alive anyway cost nothing if they may be saved: if the program changes one before
  * backward, torch raises exactly where eager would have saved it.
  */
@@ -15,6 +15,7 @@ typedef struct {
     bool fixed;     /* depends on no input and no call */
     bool wanted;    /* by the second half */
     bool frontier;  /* ... directly */
+    bool stored;    /* a call of the first half reads it: it lies in memory anyway */
     bool kept;      /* handed over, or an input that the second half reads */
     bool in_forward, in_backward;
     uint32_t vertex; /* in the network + 1 */
@@ -121,6 +122,22 @@ find_results(parter *x)
             x->info[x->p->outputs.at[o].node].result = o + 1;
 }
 
+static bool
+is_view(const parter *x, kin_irn n)
+{
+    return kin_ir_op_class((kin_ir_op)kin_ir_at(x->p, n)->op) == KIN_IR_CLASS_VIEW;
+}
+
+static void
+find_stored(parter *x)
+{
+    for (kin_irn n = x->p->nodes.len - 1; n > 0; n--) {
+        bool call = kin_ir_at(x->p, n)->op == KIN_IR_EXTERN && kin_ir_attrs(x->p, n)[0] < x->o->first_backward;
+        for (unsigned a = 0; (call || (x->info[n].stored && is_view(x, n))) && a < kin_ir_at(x->p, n)->nargs; a++)
+            x->info[kin_ir_arg(x->p, n, a)].stored = true;
+    }
+}
+
 /* -- the cut ------------------------------------------------------------------------------------------------------ */
 
 /* Does the network have a node for it? */
@@ -148,7 +165,27 @@ price_of(const parter *x, kin_irn n)
     case KIN_IR_SLICE:
         return KIN_MINCUT_NEVER;
     default:
-        return (is_cheap(x, n) ? READ + WRITE : READ) * bytes;
+        return (is_cheap(x, n) && !x->info[n].stored ? READ + WRITE : READ) * bytes;
+    }
+}
+
+/* What it costs to compute it again: the time of so many bytes. erf or tanh of an element takes longer than to write and read the element; exp and what is
+ * made of it does not. */
+static int64_t
+price_again(const parter *x, kin_irn n)
+{
+    enum { SLOW = 4 };
+    const kin_ir_node *node = kin_ir_at(x->p, n);
+    switch (node->op) {
+    case KIN_IR_EXP:
+    case KIN_IR_EXP2:
+    case KIN_IR_SQRT:
+    case KIN_IR_RSQRT:
+    case KIN_IR_RECIPROCAL:
+    case KIN_IR_SIGMOID:
+        return 0;
+    default:
+        return kin_ir_op_is_slow(node->op) ? SLOW * kin_ir_numel(x->p, n) * kin_dtype_bytes((kin_dtype)node->dtype) : 0;
     }
 }
 
@@ -161,8 +198,7 @@ build_network(parter *x, kin_mincut *m)
             continue;
         if (x->info[n].frontier)
             kin_mincut_sink(m, vertex - 1);
-        if (!is_cheap(x, n))
-            kin_mincut_source(m, vertex - 1);
+        kin_mincut_source(m, vertex - 1, is_cheap(x, n) ? price_again(x, n) : KIN_MINCUT_NEVER);
         for (unsigned a = 0; is_cheap(x, n) && a < kin_ir_at(x->p, n)->nargs; a++)
             if (x->info[kin_ir_arg(x->p, n, a)].vertex != 0)
                 kin_mincut_flow(m, x->info[kin_ir_arg(x->p, n, a)].vertex - 1, vertex - 1);
@@ -348,6 +384,7 @@ part(parter *x)
     KIN_TRY(check_halves(x));
     find_results(x);
     find_wanted(x);
+    find_stored(x);
     KIN_TRY(choose_kept(x));
     find_halves(x);
     copy_forward(x);
