@@ -11,6 +11,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent))
 
 import loops.around   # noqa: E402
 import loops.functional   # noqa: E402
+import loops.heads   # noqa: E402, F401
 import loops.models   # noqa: E402, F401
 import loops.recipes   # noqa: E402, F401
 from loops.common import PROGRAMS   # noqa: E402
