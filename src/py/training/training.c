@@ -621,12 +621,15 @@ no_gradients(const launch_training *t)
     return tuple;
 }
 
-/* May these results be gone back from, after others were? Where nothing has been freed yet, any may, and where the engine is asked for some tensors only, what lies
- * on the way to these may be there still. */
+/* May these results be gone back from, after others were? Where nothing has been freed yet, any may. Where the engine is asked for some tensors only, what lies on
+ * the way to these may be there still, unless the others were made from these results. */
 static bool
 is_open(const launch_training *t, uint64_t there, uint64_t gone)
 {
-    if (!(there & gone) && launch_groups_is_asked_for_some())
+    uint64_t passed = gone;
+    for (uint32_t i = 0; i < t->nresults && i < KIN_CAPTURE_MOST_RESULTS; i++)
+        passed |= gone >> i & 1 ? t->capture.joint.from.at[i] : 0;
+    if (!(there & passed) && launch_groups_is_asked_for_some())
         return true;
     for (uint32_t i = 0; i < t->nresults; i++)
         if (gone != 0 && there >> (i < 63 ? i : 63) & 1 && t->capture.joint.saving.at[i] & gone)
