@@ -558,7 +558,7 @@ is_autograd_apply(PyObject *obj)
 static void
 make_what_jagged_tensors_share(PyObject *func)
 {
-    if (!PyFunction_Check(func) || !rec_is_from_module(func, "torch.nested._internal.nested_tensor") ||
+    if (!PyFunction_Check(func) || !kin_is_from_module(func, "torch.nested._internal.nested_tensor") ||
         PyUnicode_CompareWithASCIIString(((PyFunctionObject *)func)->func_name, "_nt_view_dummy") != 0)
         return;
     Py_XDECREF(kin_import_call("torch.nested._internal.nested_tensor", "_nt_view_dummy", NULL));
