@@ -1,0 +1,108 @@
+"""Plans are copied for sizes for which what a program asks of numbers has answers that were met (docs/design/sizes.md): plans for multiples of 3 say nothing of others
+where a program looks at the remainder, and nothing of longer ones where it looks which of two is greater. Sizes of one remainder come first here, then all."""
+import math
+import random
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import kintsugi
+
+WIDTH = 8
+
+
+def pads_by_the_remainder(y, k):
+    return F.pad(y, (0, 0, 0, y.shape[1] % k)).sin()
+
+
+def pads_to_a_multiple(y, k):
+    n = y.shape[1]
+    y = F.pad(y, (0, 0, 0, -n % k))
+    return y.view(y.shape[0], -1, k, WIDTH).sum(2).sin(), y[:, :n].exp()
+
+
+def slices_by_the_remainder(y, k):
+    n = y.shape[1]
+    return y[:, n % k:].exp() + n, torch.cat([y, y[:, :n % k] * 2], 1).tanh()
+
+
+def divides(y, k):
+    whole, rest = divmod(y.shape[1], k)
+    return y[:, :whole + 1].cos() + rest, y[:, :math.ceil(y.shape[1] / k)] * 2, y[:, : int(y.shape[1] * 0.5) + 1].exp()
+
+
+def counts(y, k):
+    return torch.arange(y.shape[1] % k + 1).float().sum() + y.sin()
+
+
+def is_long_or_short(y, k):
+    n = y.shape[1]
+    return y[:, : max(n - k, 1)].exp(), y[:, : min(n, k)] * 2
+
+
+def branches(y, k):
+    if y.shape[1] % k == 0:
+        return y.sin()
+    return y.cos() if y.shape[1] > 3 * k else y.exp()
+
+
+def repeats(y, k):
+    for i in range(y.shape[1] % k):
+        y = y * 1.1 + i
+    return y
+
+
+def chooses_from_a_table(y, k):
+    return y * (1, 2, 3, 4, 5)[y.shape[1] % k % 5]
+
+
+def asks_what_was_made(y, k):
+    z = F.max_pool1d(y.transpose(1, 2), 2, 2) if y.shape[1] > 1 else y.transpose(1, 2)
+    return F.pad(z, (0, z.shape[2] % k)).sin() + z.shape[2]
+
+
+def clamps_every_kth(y, k):
+    n = y.shape[1]
+    at = torch.arange(0, n, k) + 1
+    return y[:, at.clamp(max=n - 1)].sin(), y[:, at % n].cos()
+
+
+def pools_up(y, k):
+    y = y.transpose(1, 2)
+    return F.avg_pool1d(y, 2, k, 0, ceil_mode=True) * 2, F.max_pool1d(y, 3, k, 1, ceil_mode=True).exp()
+
+
+PROGRAMS = [pads_by_the_remainder, pads_to_a_multiple, slices_by_the_remainder, divides, counts, is_long_or_short, branches, repeats, chooses_from_a_table,
+            asks_what_was_made, clamps_every_kth, pools_up]
+
+
+class Model(torch.nn.Module):
+    def __init__(self, program, k):
+        super().__init__()
+        self.program, self.k, self.linear = program, k, torch.nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x):
+        return self.program(self.linear(x), self.k)
+
+
+@pytest.mark.parametrize("first", ["multiples", "others"])
+@pytest.mark.parametrize("k", [3, 5])
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__)
+def test_sizes_with_other_answers(kernels, program, k, first):
+    torch.manual_seed(0)
+    draw = random.Random(program.__name__)
+    model = Model(program, k).eval()
+    compiled = kintsugi.compile(model)
+    met = [k * i + (first == "others") for i in range(1, 13)]
+    rest = list(range(2, 13 * k))
+    draw.shuffle(met)
+    draw.shuffle(rest)
+    copies = 0
+    with torch.no_grad():
+        for n in met + met + rest[:40]:
+            x = torch.randn(draw.choice([2, 3, 4]), n, WIDTH)
+            expected, given = model(x), compiled(x)
+            torch.testing.assert_close(given, expected, rtol=1e-3, atol=1e-4, msg=lambda text, n=n: f"{n}: {text}")
+    copies = sum(e["event"] == "lower" and e["capture_ns"] == 0 for e in kintsugi.events())
+    assert copies > 0 and not any(e["event"] == "bug" for e in kintsugi.events())
