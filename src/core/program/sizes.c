@@ -299,12 +299,39 @@ has_divided(const kin_sizes *s, const poly *f)
     return false;
 }
 
+/* With how many different values of its terms was it met? Counted up to `enough`. */
+static unsigned
+count_rows(const kin_sizes *s, const poly *f, unsigned enough)
+{
+    wide rows[MOST_TERMS + 2][MOST_TERMS];
+    unsigned n = 0;
+    for (uint32_t k = 0; k < s->nsamples && n < enough; k++) {
+        bool met = false;
+        for (unsigned t = 0; t < f->nterms; t++)
+            rows[n][t] = product_of(f->term[t], s->met[k]);
+        for (unsigned r = 0; r < n && !met; r++)
+            met = memcmp(rows[r], rows[n], f->nterms * sizeof *rows[n]) == 0;
+        n += !met;
+    }
+    return n;
+}
+
+/* Is it more than a line through the points there are? A size that has had three values only fits whatever depends on anything else. */
+static bool
+is_supported(const kin_sizes *s, const poly *f)
+{
+    unsigned unknowns = 0;
+    for (unsigned k = 0; k <= f->nterms; k++)
+        unknowns += f->of[k] != 0;
+    return count_rows(s, f, unknowns + 1) > unknowns;
+}
+
 /* One plan more than it has unknowns has to agree, one for each further size, one for several terms of several sizes, and two for what is divided. */
 static bool
 try_terms(const kin_sizes *s, column *c, poly f)
 {
     unsigned several = f.nterms > 1 && s->nfree > 1, more = several + (has_divided(s, &f) ? 2u : 0u);
-    if (s->nsamples < f.nterms + 1u + s->nfree + more || !solve(s, &f) || !holds(s, &f))
+    if (s->nsamples < f.nterms + 1u + s->nfree + more || !solve(s, &f) || !holds(s, &f) || !is_supported(s, &f))
         return false;
     c->is = f;
     return true;

@@ -25,6 +25,7 @@ typedef enum {
     KIN_SIZES_REMAINDER, /* of a divided by b, as Python does it: `gives` */
     KIN_SIZES_QUOTIENT,  /* ... rounded down */
     KIN_SIZES_ORDER,     /* which of a and b is greater */
+    KIN_SIZES_EXTREME,   /* ... and `gives` is one of them: max, min */
     KIN_SIZES_VALUE      /* anything else about a */
 } kin_sizes_asks;
 

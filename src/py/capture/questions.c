@@ -91,7 +91,7 @@ kin_capture_ask(stepper *x, const kin_step *s)
     if (truth) /* is it 0? */
         return push(c, KIN_SIZES_ORDER, first, NULL, NULL);
     if (made != NULL && s->nargs == 3 && first != NULL && kin_is_max_or_min(first) && PyLong_Check(made) && is_number(second) && is_number(operand_of(x, args[2])))
-        return push(c, KIN_SIZES_ORDER, second, operand_of(x, args[2]), NULL);
+        return push(c, KIN_SIZES_EXTREME, second, operand_of(x, args[2]), made);
     bool two = (s->kind == KIN_STEP_BINARY || s->kind == KIN_STEP_COMPARE) && s->nargs == 2 && first != NULL && second != NULL && PyLong_Check(first) && PyLong_Check(second);
     int asks = two ? asked_by_operator(s) : KIN_SIZES_VALUE;
     if (asks < 0 || (two && x->t->vals.at[args[0]].kind == KIN_VAL_CONST && x->t->vals.at[args[1]].kind == KIN_VAL_CONST))
