@@ -274,6 +274,55 @@ test_what_is_not_answered(void)
     kin_sizes_free(s);
 }
 
+/* What programs ask: number 0 is made of the size, numbers 1 to 3 are a, b and what is given. */
+static void
+test_what_programs_ask(void)
+{
+    int64_t n[4] = {0}, size;
+    kin_sizes *s = new_sizes(1, 4);
+    CHECK(kin_sizes_ask(s, KIN_SIZES_REMAINDER, 1));
+    for (int64_t k = 3; k < 30; k += 3)
+        CHECK(kin_sizes_add(s, &k, (int64_t[]){8 * k, k, 3, 0}));
+    size = 15;
+    CHECK(kin_sizes_eval(s, &size, n) && n[0] == 120 && n[3] == 0);
+    size = 16;
+    CHECK(!kin_sizes_eval(s, &size, n)); /* all plans were for multiples of 3 */
+    size = 7;
+    CHECK(kin_sizes_add(s, &size, (int64_t[]){56, 7, 3, 1}));
+    CHECK(!kin_sizes_eval(s, &size, n)); /* and now nothing gives the remainder */
+    kin_sizes_free(s);
+    s = new_sizes(1, 4);
+    CHECK(kin_sizes_ask(s, KIN_SIZES_EXTREME, 1));
+    for (int64_t k = 2; k < 9; k++)
+        CHECK(kin_sizes_add(s, &k, (int64_t[]){8 * k, k, 10, k}));
+    size = 6;
+    CHECK(kin_sizes_eval(s, &size, n) && n[3] == 6); /* min(6, 10) */
+    size = 12;
+    CHECK(kin_sizes_add(s, &size, (int64_t[]){96, 12, 10, 10}));
+    size = 6;
+    CHECK(!kin_sizes_eval(s, &size, n));
+    kin_sizes_free(s);
+    s = new_sizes(1, 4);
+    CHECK(kin_sizes_ask(s, KIN_SIZES_VALUE, 1));
+    for (int64_t k = 2; k < 9; k++)
+        CHECK(kin_sizes_add(s, &k, (int64_t[]){8 * k, k, 0, 0}));
+    CHECK(kin_sizes_eval(s, &size, n)); /* 6 was met */
+    kin_sizes_free(s);
+}
+
+/* A size that took three values fits whatever depends on something else. */
+static void
+test_what_is_not_believed(void)
+{
+    int64_t n = 0;
+    static const int64_t rows[][2] = {{2, 40}, {3, 5}, {4, 60}, {2, 31}, {4, 21}, {3, 3}, {2, 70}, {4, 9}};
+    kin_sizes *s = new_sizes(2, 1);
+    for (unsigned k = 0; k < 8; k++)
+        add(s, rows[k][0], rows[k][1], rows[k][1] < 7 ? 5 : 7); /* by accident, 3 goes with few */
+    CHECK(!asks(s, 3, 50, &n));
+    kin_sizes_free(s);
+}
+
 static bool
 widens(kin_sizes *s, int64_t a, int64_t b, int64_t *far)
 {
@@ -338,6 +387,8 @@ main(void)
     test_what_a_stride_leaves_open();
     test_what_strides_leave();
     test_what_is_not_answered();
+    test_what_programs_ask();
+    test_what_is_not_believed();
     test_products_that_grow();
     test_sizes_that_grow();
     return check_report("test_sizes");

@@ -289,8 +289,8 @@ is_of(term t, uint8_t number)
     return t.of[0] == number || t.of[1] == number || t.of[2] == number;
 }
 
-static bool
-has_divided(const kin_sizes *s, const poly *f)
+bool
+kin_sizes_has_divided(const kin_sizes *s, const poly *f)
 {
     for (unsigned k = 0; k < f->nterms; k++)
         for (unsigned n = 0; n < MOST_FACTORS; n++)
@@ -330,7 +330,7 @@ is_supported(const kin_sizes *s, const poly *f)
 static bool
 try_terms(const kin_sizes *s, column *c, poly f)
 {
-    unsigned several = f.nterms > 1 && s->nfree > 1, more = several + (has_divided(s, &f) ? 2u : 0u);
+    unsigned several = f.nterms > 1 && s->nfree > 1, more = several + (kin_sizes_has_divided(s, &f) ? 2u : 0u);
     if (s->nsamples < f.nterms + 1u + s->nfree + more || !solve(s, &f) || !holds(s, &f) || !is_supported(s, &f))
         return false;
     c->is = f;

@@ -59,16 +59,6 @@ is_small_where_met(const kin_sizes *s, const int64_t of[MOST_PARAMS])
 
 /* -- what programs ask -------------------------------------------------------------------------------------------------------- */
 
-static bool
-is_divided(const kin_sizes *s, const column *c)
-{
-    for (unsigned k = 0; k < c->is.nterms; k++)
-        for (unsigned n = 0; n < MOST_FACTORS; n++)
-            if (c->is.term[k].of[n] > 0 && s->params[c->is.term[k].of[n] - 1].kind == DIVIDED)
-                return true;
-    return false;
-}
-
 static int64_t
 remainder_of(int64_t a, int64_t b)
 {
@@ -82,7 +72,7 @@ has_same_answer(const kin_sizes *s, const asked *q, const int64_t now[3], const 
 {
     int64_t rest = now[1] == 0 ? 0 : remainder_of(now[0], now[1]);
     bool order = (now[0] < now[1]) == (then[0] < then[1]) && (now[0] > now[1]) == (then[0] > then[1]);
-    bool divides = now[1] != 0 && now[1] == then[1] && (rest == remainder_of(then[0], then[1]) || is_divided(s, &s->columns.at[s->column_of[q->number + 2]]));
+    bool divides = now[1] != 0 && now[1] == then[1] && (rest == remainder_of(then[0], then[1]) || kin_sizes_has_divided(s, &s->columns.at[s->column_of[q->number + 2]].is));
     switch (q->asks) {
     case KIN_SIZES_REMAINDER: return divides && now[2] == rest;
     case KIN_SIZES_QUOTIENT: return divides && now[2] == (now[0] - rest) / now[1];

@@ -84,6 +84,8 @@ kin_sizes_divisor(const column *c)
 
 /* The polynomial for these values of the params. False: it is no integer, or a very large one. */
 bool kin_sizes_evaluate(const poly *f, const int64_t values[MOST_PARAMS], int64_t *out);
+/* Is one of its terms made of a size that was divided? */
+bool kin_sizes_has_divided(const kin_sizes *s, const poly *f);
 /* A size divided and rounded. False: what is known leaves several answers. */
 bool kin_sizes_divide(const param *p, int64_t size, int64_t *value);
 /* The number that is read as this value; `by` for quotients. */
