@@ -68,6 +68,9 @@ fill_inputs(stepper *x, PyObject *const *in)
             if (kin_vec_push(&x->c.out->numbers, kin_capture_number(obj)) != KIN_OK)
                 return PyErr_NoMemory() != NULL;
             Py_SETREF(obj, Py_NewRef(x->numbers[i]));
+            if (x->open == NULL && (x->open = calloc(x->t->vals.len, sizeof *x->open)) == NULL)
+                return PyErr_NoMemory() != NULL;
+            x->open[x->subgraph->in[i]] = true;
         }
         Py_XSETREF(x->slots[x->subgraph->in[i]], obj);
     }
@@ -587,6 +590,7 @@ end(stepper *x)
     for (uint32_t i = 0; x->slots != NULL && i < x->t->vals.len; i++)
         Py_XDECREF(x->slots[i]);
     free(x->slots);
+    free(x->open);
     for (uint32_t i = 0; i < x->c.entries.len; i++)
         Py_XDECREF(x->c.entries.at[i].meta);
     kin_vec_deinit(&x->c.entries);

@@ -137,6 +137,7 @@ typedef struct {
     const kin_subgraph *subgraph;
     PyObject **slots;
     PyObject *const *in, *const *numbers;
+    bool *open;     /* by value: made of a number among `numbers`; NULL: there are none */
     bool gradients; /* what it gives may require some */
     bool layers;    /* recurrent ones come as operators of our own */
     bool data;      /* what needs data is done on some */

@@ -78,6 +78,24 @@ push(kin_capture *c, kin_sizes_asks asks, PyObject *a, PyObject *b, PyObject *gi
     return !fits || kin_vec_push(&c->questions, q) == KIN_OK;
 }
 
+static bool
+is_open(const stepper *x, kin_vid vid)
+{
+    return x->open != NULL && x->open[vid];
+}
+
+/* Numbers that are open (a temperature, a step counter) are no numbers of a plan, and what is made of them is not asked about: py/launch/numbers.c sees to it. */
+static bool
+hand_on_open(const stepper *x, const kin_step *s)
+{
+    bool any = false;
+    for (uint32_t a = 0; a < s->nargs; a++)
+        any = any || is_open(x, x->t->vids.at[s->args + a]);
+    if (any && s->out != 0)
+        x->open[s->out] = true;
+    return any;
+}
+
 /* The step's test of a number, or what it made of numbers. False: no memory. */
 bool
 kin_capture_ask(stepper *x, const kin_step *s)
@@ -85,21 +103,22 @@ kin_capture_ask(stepper *x, const kin_step *s)
     kin_capture *c = x->c.out;
     const kin_vid *args = x->t->vids.at + s->args;
     PyObject *made = s->out != 0 ? x->slots[s->out] : NULL, *first = s->nargs > 0 ? operand_of(x, args[0]) : NULL, *second = s->nargs > 1 ? operand_of(x, args[1]) : NULL;
+    bool open = hand_on_open(x, s);
     if (hands_on(s) || (made != NULL && is_tensors(made)))
         return true;
     bool truth = s->kind == KIN_STEP_CHECK && (s->imm == KIN_CHECK_TRUE || s->imm == KIN_CHECK_FALSE) && first != NULL && PyLong_Check(first);
-    if (truth) /* is it 0? */
+    if (truth && !open) /* is it 0? */
         return push(c, KIN_SIZES_ORDER, first, NULL, NULL);
-    if (made != NULL && s->nargs == 3 && first != NULL && kin_is_max_or_min(first) && PyLong_Check(made) && is_number(second) && is_number(operand_of(x, args[2])))
+    if (!open && made != NULL && s->nargs == 3 && first != NULL && kin_is_max_or_min(first) && PyLong_Check(made) && is_number(second) && is_number(operand_of(x, args[2])))
         return push(c, KIN_SIZES_EXTREME, second, operand_of(x, args[2]), made);
-    bool two = (s->kind == KIN_STEP_BINARY || s->kind == KIN_STEP_COMPARE) && s->nargs == 2 && first != NULL && second != NULL && PyLong_Check(first) && PyLong_Check(second);
+    bool two = !open && (s->kind == KIN_STEP_BINARY || s->kind == KIN_STEP_COMPARE) && s->nargs == 2 && first != NULL && second != NULL && PyLong_Check(first) && PyLong_Check(second);
     int asks = two ? asked_by_operator(s) : KIN_SIZES_VALUE;
     if (asks < 0 || (two && x->t->vals.at[args[0]].kind == KIN_VAL_CONST && x->t->vals.at[args[1]].kind == KIN_VAL_CONST))
         return true;
     if (two)
         return push(c, (kin_sizes_asks)asks, first, second, made != NULL && PyLong_Check(made) ? made : NULL);
     for (uint32_t a = 0; a < s->nargs; a++) {
-        PyObject *obj = args[a] != 0 && x->t->vals.at[args[a]].kind != KIN_VAL_CONST ? operand_of(x, args[a]) : NULL;
+        PyObject *obj = args[a] != 0 && !is_open(x, args[a]) && x->t->vals.at[args[a]].kind != KIN_VAL_CONST ? operand_of(x, args[a]) : NULL;
         if (is_number(obj) && !push(c, KIN_SIZES_VALUE, obj, NULL, NULL))
             return false;
     }
