@@ -106,3 +106,20 @@ def test_sizes_with_other_answers(kernels, program, k, first):
             torch.testing.assert_close(given, expected, rtol=1e-3, atol=1e-4, msg=lambda text, n=n: f"{n}: {text}")
     copies = sum(e["event"] == "lower" and e["capture_ns"] == 0 for e in kintsugi.events())
     assert copies > 0 and not any(e["event"] == "bug" for e in kintsugi.events())
+
+
+def test_sizes_that_an_operator_refuses(kernels):
+    """Nothing of the view as two rows is left in the code, as all rows are put behind each other again; but it wants an even number."""
+
+    def f(x):
+        return x.view(2, -1).repeat(1, 2).sum(0).sin() + 1
+
+    compiled = kintsugi.compile(f)
+    sizes = [2 * n for n in range(1, 20)]
+    random.Random(0).shuffle(sizes)
+    for n in sizes + sizes:
+        x = torch.randn(n)
+        torch.testing.assert_close(compiled(x), f(x))
+    for n in (7, 3, 21):
+        with pytest.raises(RuntimeError, match="is invalid for input of size"):
+            compiled(torch.randn(n))

@@ -53,7 +53,7 @@ typedef struct launch_version {
     bool copied;       /* made by template.c */
     uint32_t like;     /* number of its template, counted from 1; 0: none */
     uint32_t nnumbers; /* ... which has so many numbers */
-    uint32_t nasked;   /* the last of which are not the plan's, but what its program asked about */
+    uint32_t nasked;   /* the last of which are not the plan's, but its program's */
     double retry_at;   /* if it was slower: the time at which it is compiled and compared again; 0: never */
     uint32_t drops;       /* how often it was slower */
     bool small;           /* not compiled: a single call on little data */

@@ -332,10 +332,17 @@ state_of(const kernel_launcher *self)
     return (uint64_t)self->fixings << 32 | (uint64_t)self->unfrozen.len << 1 | self->exact_nan;
 }
 
-/* What the program asked belongs to the structure, and what of, to the numbers. */
+/* What the program asked belongs to the structure, and what of, to the numbers. So do the sizes of all that its operators make: of most nothing is left in the plan, but the
+ * operators look at them (a view as two rows wants an even number). */
 static void
-walk_questions(kin_walk *w, const kin_capture *capture)
+walk_program(kin_walk *w, const kin_capture *capture)
 {
+    const kin_aten *g = capture->graph;
+    for (kin_aten_val v = 1; v < g->values.len; v++) {
+        const kin_aten_value *value = kin_aten_at(g, v);
+        kin_walk_word(w, value->ndim);
+        kin_walk_numbers(w, g->ints.at + value->sizes, value->ndim);
+    }
     for (uint32_t q = 0; q < capture->questions.len; q++) {
         const kin_sizes_question *asked = &capture->questions.at[q];
         int64_t of[] = {asked->a, asked->b, asked->gives};
@@ -360,13 +367,14 @@ launch_template_note(kernel_launcher *self, launch_version *version, const kin_c
     kin_text structure = {0}, none = {0};
     kin_walk w = {.structure = &structure}, inputs = {.structure = &none};
     walk_code(&w, version->code);
-    walk_questions(&w, capture);
+    uint32_t of_plan = w.numbers.len;
+    walk_program(&w, capture);
     if (!w.failed && !structure.failed && read_inputs(self, in, version->signature.n, &inputs))
         version->like = template_of(all, &structure, &inputs, &w, capture);
     if (version->like > 0 && !kin_sizes_add(all->at.at[version->like - 1]->sizes, inputs.numbers.at, w.numbers.at))
         version->like = 0;
     version->nnumbers = w.numbers.len;
-    version->nasked = 3 * capture->questions.len;
+    version->nasked = w.numbers.len - of_plan;
     kin_walk_deinit(&w);
     kin_walk_deinit(&inputs);
     kin_text_deinit(&structure);
