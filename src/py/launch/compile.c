@@ -185,15 +185,16 @@ compile_captured(kernel_launcher *self, launch_version *version, kin_capture *ca
         hold(version, capture);
         return;
     }
+    const kin_capture *kept = capture;
     if (version->code != NULL) {
         launch_sizes_count_made(self, version);
         launch_say_passes(self, version);
         say_compiled(self, version);
     }
     if (version->code != NULL && version->code->training != NULL)
-        launch_training_keep(version->code->training, capture, version->stats.compiled + version->stats.from_disk > 0);
-    if (version->code != NULL && !capture->by_data && !self->checking)
-        launch_template_note(self, version, capture, in);
+        kept = launch_training_keep(version->code->training, capture, version->stats.compiled + version->stats.from_disk > 0);
+    if (version->code != NULL && !kept->by_data && !self->checking)
+        launch_template_note(self, version, kept, in);
     kin_capture_deinit(capture);
     if (version->stuck != UINT32_MAX && !self->ahead && !version->decided && launch_exclude(v, &version->stuck, 1) != KIN_OK)
         self->full = true;

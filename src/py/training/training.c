@@ -235,7 +235,7 @@ launch_training_join(launch_training *t, launch_code *forward)
     forward->training = (PyObject *)t;
 }
 
-void
+const kin_capture *
 launch_training_keep(PyObject *training, kin_capture *capture, bool compiled)
 {
     launch_training *t = (launch_training *)training;
@@ -243,6 +243,7 @@ launch_training_keep(PyObject *training, kin_capture *capture, bool compiled)
     t->capture = *capture;
     t->has_capture = true;
     *capture = (kin_capture){0};
+    return &t->capture;
 }
 
 const launch_code *

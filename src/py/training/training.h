@@ -9,8 +9,8 @@
 
 /* The forward code gets what its gradients are made with (code->training); takes `backward`. */
 kin_status launch_training_new(const kin_capture *capture, launch_code *forward, launch_code *backward, const kin_halves *h) KIN_MUST_CHECK;
-/* The capture is the training's from now on. compiled: machine code was made for it. */
-void launch_training_keep(PyObject *training, kin_capture *capture, bool compiled);
+/* The capture is the training's from now on: where it is. compiled: machine code was made for it. */
+const kin_capture *launch_training_keep(PyObject *training, kin_capture *capture, bool compiled);
 /* For plans with other sizes (copy.c): a walk over what is not the forward code, with what walks code and objects; a copy, which the forward code gets as from
  * launch_training_new, and takes `backward`. False: nothing was done. */
 void launch_training_walk(PyObject *training, kin_walk *w, void (*code)(kin_walk *, launch_code *), void (*object)(kin_walk *, PyObject **));
