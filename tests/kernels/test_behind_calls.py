@@ -164,7 +164,7 @@ def test_calls_that_wait_are_not_compared_with_eager():
         h, out = torch.zeros(4, 16), []
         for t in range(x.shape[1]):
             h = cell(x[:, t], h)
-            out.append(h.tanh() * 2)
+            out.append(torch.expm1(h.tanh()).cos())  # nobody else's code
         return torch.stack(out, 1)
 
     compiled = kintsugi.compile(loop)
