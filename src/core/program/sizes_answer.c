@@ -70,9 +70,10 @@ remainder_of(int64_t a, int64_t b)
 static bool
 has_same_answer(const kin_sizes *s, const asked *q, const int64_t now[3], const int64_t then[3])
 {
-    int64_t rest = now[1] == 0 ? 0 : remainder_of(now[0], now[1]);
+    bool any = now[1] != 0 && now[1] != -1; /* by which the least of all numbers cannot be divided */
+    int64_t rest = any ? remainder_of(now[0], now[1]) : 0;
     bool order = (now[0] < now[1]) == (then[0] < then[1]) && (now[0] > now[1]) == (then[0] > then[1]);
-    bool divides = now[1] != 0 && now[1] == then[1] && (rest == remainder_of(then[0], then[1]) || kin_sizes_has_divided(s, &s->columns.at[s->column_of[q->number + 2]].is));
+    bool divides = any && now[1] == then[1] && (rest == remainder_of(then[0], then[1]) || kin_sizes_has_divided(s, &s->columns.at[s->column_of[q->number + 2]].is));
     switch (q->asks) {
     case KIN_SIZES_REMAINDER: return divides && now[2] == rest;
     case KIN_SIZES_QUOTIENT: return divides && now[2] == (now[0] - rest) / now[1];

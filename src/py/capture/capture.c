@@ -93,8 +93,8 @@ run_one(stepper *x, const kin_step *s)
     return true;
 }
 
-static PyObject *
-operand(const stepper *x, kin_vid vid)
+PyObject *
+capture_operand(const stepper *x, kin_vid vid)
 {
     const kin_val *val = &x->t->vals.at[vid];
     return val->kind == KIN_VAL_CONST ? kin_refs_get(&x->v->refs, val->key) : x->slots[vid];
@@ -105,7 +105,7 @@ static PyObject *
 operand_at(const stepper *x, const kin_step *s, uint32_t number)
 {
     kin_vid vid = number < s->nargs ? x->t->vids.at[s->args + number] : 0;
-    return vid != 0 ? operand(x, vid) : NULL;
+    return vid != 0 ? capture_operand(x, vid) : NULL;
 }
 
 /* The number that was recorded, if the tensor's dtype gives one of its class. */
@@ -184,8 +184,8 @@ recurrent_layers(const stepper *x, const kin_step *s)
     enum { NARGS = 9 };
     static const char *const names[] = {"lstm", "gru", "rnn_tanh", "rnn_relu"};
     const kin_vid *args = x->t->vids.at + s->args;
-    PyObject *fn = s->kind == KIN_STEP_CALL && s->flags & KIN_STEP_TORCH && s->nargs == NARGS + 1 && s->ref == 0 ? operand(x, args[0]) : NULL;
-    PyObject *flag = fn != NULL ? operand(x, args[4]) : NULL;
+    PyObject *fn = s->kind == KIN_STEP_CALL && s->flags & KIN_STEP_TORCH && s->nargs == NARGS + 1 && s->ref == 0 ? capture_operand(x, args[0]) : NULL;
+    PyObject *flag = fn != NULL ? capture_operand(x, args[4]) : NULL;
     for (unsigned i = 0; fn != NULL && PyCFunction_Check(fn) && i < sizeof names / sizeof *names; i++)
         if (strcmp(((PyCFunctionObject *)fn)->m_ml->ml_name, names[i]) == 0)
             return flag != NULL && PyBool_Check(flag) ? names[i] : NULL;
@@ -201,7 +201,7 @@ arguments_of_layers(const stepper *x, const kin_step *s, PyObject *first)
     if (first != NULL && args != NULL)
         PyTuple_SET_ITEM(args, 0, first);
     for (uint32_t a = 1; args != NULL && a < s->nargs; a++) {
-        PyObject *obj = operand(x, x->t->vids.at[s->args + a]);
+        PyObject *obj = capture_operand(x, x->t->vids.at[s->args + a]);
         if (obj == NULL)
             Py_CLEAR(args);
         else
@@ -292,13 +292,13 @@ static PyObject *
 run_without_classes(const stepper *x, const kin_step *s)
 {
     const kin_vid *args = x->t->vids.at + s->args;
-    PyObject *fn = x->data && s->kind == KIN_STEP_CALL && s->nargs > 2 ? operand(x, args[0]) : NULL;
+    PyObject *fn = x->data && s->kind == KIN_STEP_CALL && s->nargs > 2 ? capture_operand(x, args[0]) : NULL;
     bool method = fn != NULL && (Py_IS_TYPE(fn, &PyMethodDescr_Type) || PyFunction_Check(fn));
     if (method && Py_IS_TYPE(fn, &PyMethodDescr_Type) && strcmp(kin_callable_name(fn), "as_subclass") == 0)
-        return PyObject_CallMethod(operand(x, args[1]), "view_as", "O", operand(x, args[1]));
+        return PyObject_CallMethod(capture_operand(x, args[1]), "view_as", "O", capture_operand(x, args[1]));
     if (!method || !PyFunction_Check(fn) || s->nargs < 5 || s->ref != 0 || strcmp(kin_callable_name(fn), "__torch_function__") != 0)
         return NULL;
-    PyObject *call = operand(x, args[2]), *given = operand(x, args[4]), *kwargs = s->nargs > 5 ? operand(x, args[5]) : NULL;
+    PyObject *call = capture_operand(x, args[2]), *given = capture_operand(x, args[4]), *kwargs = s->nargs > 5 ? capture_operand(x, args[5]) : NULL;
     if (call == NULL || given == NULL || !PyTuple_Check(given))
         return NULL;
     return PyObject_Call(call, given, kwargs == Py_None ? NULL : kwargs);
@@ -338,7 +338,7 @@ called_name(const stepper *x, const kin_step *s)
 static bool
 pools_otherwise(const stepper *x, const kin_step *s, const char *name)
 {
-    PyObject *image = strcmp(name, "max_pool1d") == 0 && s->nargs > 1 ? operand(x, x->t->vids.at[s->args + 1]) : NULL;
+    PyObject *image = strcmp(name, "max_pool1d") == 0 && s->nargs > 1 ? capture_operand(x, x->t->vids.at[s->args + 1]) : NULL;
     return image != NULL && kin_is_tensor(image) && !kin_tensor_requires_grad(image) &&
            !kin_lies_by_rows(kin_tensor_sizes(image), kin_tensor_strides(image), kin_tensor_dim(image));
 }

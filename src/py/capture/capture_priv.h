@@ -144,6 +144,8 @@ typedef struct {
     uint32_t by_data; /* the first step of which that is so and that gave tensors, from 1: sizes behind it are not known; 0: none */
     PyObject *mode; /* that sees operators; borrowed */
 } stepper;
+/* The object that the value is in this run, borrowed; NULL: it is not there yet. */
+PyObject *capture_operand(const stepper *x, kin_vid vid);
 
 /* -- tests.c -- */
 /* Does the test pass? False: failed_test says which did not. */

@@ -34,13 +34,6 @@ is_tensors(PyObject *obj)
     return kin_is_tensor(obj);
 }
 
-static PyObject *
-operand_of(const stepper *x, kin_vid vid)
-{
-    const kin_val *val = &x->t->vals.at[vid];
-    return val->kind == KIN_VAL_CONST ? kin_refs_get(&x->v->refs, val->key) : x->slots[vid];
-}
-
 /* Steps that only hand numbers on, whatever these are, or read sizes. */
 static bool
 hands_on(const kin_step *s)
@@ -102,15 +95,15 @@ kin_capture_ask(stepper *x, const kin_step *s)
 {
     kin_capture *c = x->c.out;
     const kin_vid *args = x->t->vids.at + s->args;
-    PyObject *made = s->out != 0 ? x->slots[s->out] : NULL, *first = s->nargs > 0 ? operand_of(x, args[0]) : NULL, *second = s->nargs > 1 ? operand_of(x, args[1]) : NULL;
+    PyObject *made = s->out != 0 ? x->slots[s->out] : NULL, *first = s->nargs > 0 ? capture_operand(x, args[0]) : NULL, *second = s->nargs > 1 ? capture_operand(x, args[1]) : NULL;
     bool open = hand_on_open(x, s);
     if (hands_on(s) || (made != NULL && is_tensors(made)))
         return true;
     bool truth = s->kind == KIN_STEP_CHECK && (s->imm == KIN_CHECK_TRUE || s->imm == KIN_CHECK_FALSE) && first != NULL && PyLong_Check(first);
     if (truth && !open) /* is it 0? */
         return push(c, KIN_SIZES_ORDER, first, NULL, NULL);
-    if (!open && made != NULL && s->nargs == 3 && first != NULL && kin_is_max_or_min(first) && PyLong_Check(made) && is_number(second) && is_number(operand_of(x, args[2])))
-        return push(c, KIN_SIZES_EXTREME, second, operand_of(x, args[2]), made);
+    if (!open && made != NULL && s->nargs == 3 && first != NULL && kin_is_max_or_min(first) && PyLong_Check(made) && is_number(second) && is_number(capture_operand(x, args[2])))
+        return push(c, KIN_SIZES_EXTREME, second, capture_operand(x, args[2]), made);
     bool two = !open && (s->kind == KIN_STEP_BINARY || s->kind == KIN_STEP_COMPARE) && s->nargs == 2 && first != NULL && second != NULL && PyLong_Check(first) && PyLong_Check(second);
     int asks = two ? asked_by_operator(s) : KIN_SIZES_VALUE;
     if (asks < 0 || (two && x->t->vals.at[args[0]].kind == KIN_VAL_CONST && x->t->vals.at[args[1]].kind == KIN_VAL_CONST))
@@ -118,7 +111,7 @@ kin_capture_ask(stepper *x, const kin_step *s)
     if (two)
         return push(c, (kin_sizes_asks)asks, first, second, made != NULL && PyLong_Check(made) ? made : NULL);
     for (uint32_t a = 0; a < s->nargs; a++) {
-        PyObject *obj = args[a] != 0 && !is_open(x, args[a]) && x->t->vals.at[args[a]].kind != KIN_VAL_CONST ? operand_of(x, args[a]) : NULL;
+        PyObject *obj = args[a] != 0 && !is_open(x, args[a]) && x->t->vals.at[args[a]].kind != KIN_VAL_CONST ? capture_operand(x, args[a]) : NULL;
         if (is_number(obj) && !push(c, KIN_SIZES_VALUE, obj, NULL, NULL))
             return false;
     }
