@@ -24,6 +24,7 @@ typedef struct {
     uint32_t *epoch_next;
     uint32_t *fact_first;  /* facts by epoch: fact + 1, linked through fact_next; 0 ends */
     uint32_t *fact_next;
+    uint64_t *walked;      /* snapshots of which all values are in `now`: at an earlier step none of them has been defined yet */
     uint32_t *own_first;   /* sunk steps by object: step + 1, linked through own_next; 0 ends */
     uint32_t *own_next;
     KIN_VEC(release) releases;
@@ -57,9 +58,10 @@ allocate(live *l)
     l->epoch_next = calloc(t->vals.len, sizeof *l->epoch_next);
     l->fact_first = calloc((size_t)UINT16_MAX + 1, sizeof *l->fact_first);
     l->fact_next = calloc((size_t)t->facts.len + 1, sizeof *l->fact_next);
+    l->walked = calloc(t->snaps.len / 64 + 1, sizeof *l->walked);
     l->own_first = calloc(t->vals.len, sizeof *l->own_first);
     l->own_next = calloc(t->steps.len, sizeof *l->own_next);
-    return l->now && l->at_alt && l->epoch_step && l->epoch_first && l->epoch_next && l->fact_first && l->fact_next && l->own_first && l->own_next;
+    return l->now && l->at_alt && l->epoch_step && l->epoch_first && l->epoch_next && l->fact_first && l->fact_next && l->walked && l->own_first && l->own_next;
 }
 
 static void
@@ -74,6 +76,7 @@ release_all(live *l)
     free(l->epoch_next);
     free(l->fact_first);
     free(l->fact_next);
+    free(l->walked);
     free(l->own_first);
     free(l->own_next);
     kin_vec_deinit(&l->releases);
@@ -142,8 +145,9 @@ static void
 use_snapshot(live *l, uint32_t step, uint32_t snap)
 {
     const kin_trace *t = l->t;
-    for (; snap != 0; snap = t->snaps.at[snap].parent) {
+    for (; snap != 0 && !test(l->walked, snap); snap = t->snaps.at[snap].parent) {
         const kin_snap *p = &t->snaps.at[snap];
+        l->walked[snap / 64] |= UINT64_C(1) << (snap % 64);
         use(l, step, p->func);
         use(l, step, p->extra);
         use(l, step, p->exc);
@@ -266,8 +270,10 @@ walk(live *l)
 {
     const kin_trace *t = l->t;
     for (uint32_t i = t->steps.len; i-- > 0 && l->status == KIN_OK;) {
-        if (kin_step_is_end(&t->steps.at[i]))
+        if (kin_step_is_end(&t->steps.at[i])) {
             memset(l->now, 0, l->nwords * sizeof *l->now);
+            memset(l->walked, 0, (t->snaps.len / 64 + 1) * sizeof *l->walked);
+        }
         walk_step(l, i);
         if (t->steps.at[i].alt != 0)
             join_alt(l, i);

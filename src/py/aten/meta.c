@@ -301,9 +301,8 @@ device_text(int32_t type, int32_t index, char *buf, size_t size)
 {
     const char *name = type >= 0 && type < COUNT(device_names) ? device_names[type] : "device";
     if (type == DEVICE_CPU || type == DEVICE_META || index < 0)
-        snprintf(buf, size, "%s", name);
-    else
-        snprintf(buf, size, "%s:%d", name, (int)index);
+        return name;
+    snprintf(buf, size, "%s:%d", name, (int)index);
     return buf;
 }
 
@@ -384,13 +383,35 @@ kin_meta_explain(PyObject *tensor, PyObject *record)
     return text;
 }
 
+/* Appends a number, at most 20 characters; returns how far the buffer is filled. Each tensor that is recorded has a note, so no snprintf. */
+static size_t
+append_number(char *buf, size_t len, int64_t number)
+{
+    char digits[20];
+    size_t n = 0;
+    uint64_t left = number < 0 ? 0 - (uint64_t)number : (uint64_t)number;
+    do
+        digits[n++] = (char)('0' + left % 10);
+    while ((left /= 10) != 0);
+    if (number < 0)
+        buf[len++] = '-';
+    while (n > 0)
+        buf[len++] = digits[--n];
+    return len;
+}
+
 /* Appends "[3, 4]"; returns how far the buffer is filled. */
 static size_t
 append_row(char *buf, size_t len, size_t size, const int64_t *row, int64_t dim)
 {
     buf[len++] = '[';
-    for (int64_t i = 0; i < dim && len + 32 < size; i++)
-        len += (size_t)snprintf(buf + len, size - len, i ? ", %lld" : "%lld", (long long)row[i]);
+    for (int64_t i = 0; i < dim && len + 32 < size; i++) {
+        if (i > 0) {
+            buf[len++] = ',';
+            buf[len++] = ' ';
+        }
+        len = append_number(buf, len, row[i]);
+    }
     buf[len++] = ']';
     return len;
 }
@@ -404,7 +425,9 @@ kin_tensor_note(PyObject *tensor)
     if (!is_sized(tensor) || !read_fields(tensor, mask, &m))
         return PyUnicode_FromString("tensor");
     const int64_t *strides = kin_tensor_strides(tensor), *sizes = kin_tensor_sizes(tensor);
-    size_t len = (size_t)snprintf(buf, sizeof buf, "%s", dtype_text(m.dtype, 1));
+    const char *dtype = dtype_text(m.dtype, 1);
+    size_t len = strlen(dtype);
+    memcpy(buf, dtype, len);
     len = append_row(buf, len, sizeof buf / 2, sizes, sizes ? m.dim : 0);
     if (strides)
         len = append_row(buf, len, sizeof buf - sizeof device, strides, m.dim);

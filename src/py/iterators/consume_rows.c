@@ -336,12 +336,13 @@ rec_consumed_operand(const consumer_row *row, uint32_t npos)
 const consumer_row *
 rec_consumer_row(PyObject *callee)
 {
-    PyObject *builtins = PyEval_GetBuiltins();
+    static PyObject *kept[sizeof rows / sizeof *rows];
     if (!PyCFunction_Check(callee) && !PyType_Check(callee) && Py_TYPE(callee) != &PyMethodDescr_Type)
         return NULL;
-    for (const consumer_row *row = rows; row->name; row++) {
-        if (PyDict_GetItemString(row->of != NULL ? kin_type_dict(row->of) : builtins, row->name) == callee)
-            return row;
+    for (size_t i = 0; rows[i].name; i++) {
+        PyObject *found = rows[i].of != NULL ? kin_method_once(&kept[i], rows[i].of, rows[i].name) : kin_import_once(&kept[i], "builtins", rows[i].name);
+        if (found == callee)
+            return &rows[i];
     }
     return NULL;
 }

@@ -247,11 +247,11 @@ static const drain_row rows[] = {
 static const drain_row *
 find_row(PyObject *callee)
 {
-    static PyObject *kept[sizeof rows / sizeof *rows];
+    static PyObject *kept[sizeof rows / sizeof *rows], *methods[sizeof rows / sizeof *rows];
     for (size_t i = 0; callee != NULL && i < sizeof rows / sizeof *rows; i++) {
         PyObject *found = kin_import_once(&kept[i], rows[i].module, rows[i].name);
         if (found != NULL && rows[i].method != NULL)
-            found = PyDict_GetItemString(kin_type_dict((PyTypeObject *)found), rows[i].method); /* borrowed, of a static type */
+            found = kin_method_once(&methods[i], (PyTypeObject *)found, rows[i].method);
         if (callee == found)
             return &rows[i];
     }

@@ -18,7 +18,8 @@ typedef struct {
 static bool
 is_iter(PyObject *callee)
 {
-    return PyCFunction_Check(callee) && PyDict_GetItemString(PyEval_GetBuiltins(), "iter") == callee;
+    static PyObject *iter;
+    return kin_import_once(&iter, "builtins", "iter") == callee;
 }
 
 /* False: it is no such function. A callee of 0: an unpacking. */

@@ -359,14 +359,14 @@ begin(rec *r, const consumer_row *row, kin_vid mapping)
 static const consumer_row *
 find_row(rec *r, const rec_args *a)
 {
-    static PyObject *defaulted, *ordered;
-    PyObject *callee = O(r, a->callee), *update = PyDict_GetItemString(kin_type_dict(&PyDict_Type), "update");
+    static PyObject *defaulted, *ordered, *updating, *updating_ordered, *initialising;
+    PyObject *callee = O(r, a->callee), *update = kin_method_once(&updating, &PyDict_Type, "update");
     PyObject *cls = kin_import_once(&ordered, "collections", "OrderedDict");
     bool two = a->npos == 2, plain = two && is_plain_dict(r, a->args[0]);
-    bool own = two && is_own_instance(r, a->args[0]), inits = callee == PyDict_GetItemString(kin_type_dict(&PyDict_Type), "__init__");
+    bool own = two && is_own_instance(r, a->args[0]), inits = callee == kin_method_once(&initialising, &PyDict_Type, "__init__");
     if ((callee == update && (plain || own)) || (inits && own))
         return &update_row;
-    if (plain && cls != NULL && callee == PyDict_GetItemString(kin_type_dict((PyTypeObject *)cls), "update"))
+    if (plain && cls != NULL && callee == kin_method_once(&updating_ordered, (PyTypeObject *)cls, "update"))
         return &ordered_update_row;
     if (a->npos == 2 && callee == kin_import_once(&defaulted, "collections", "defaultdict"))
         return &derived_row;

@@ -39,15 +39,25 @@ rec_region_free(rec_region *g)
     free(g);
 }
 
-static void
-save_virtual(rec *r, rec_region *g)
+static bool
+save_values(rec *r, rec_region *g)
 {
-    memcpy(g->infos, r->info.at, g->nvals * sizeof *g->infos);
-    for (uint32_t i = 0; i < g->nvals; i++) {
-        rec_virtual *f = r->info.at[i].virtual;
-        if (f != NULL)
-            g->virtual[i] = (saved_virtual){f, f->pos, f->n, f->gone, f->let_go, f->known, f->escaped};
+    g->infos = malloc(g->nvals * sizeof *g->infos);
+    for (uint32_t i = 0; g->infos != NULL && i < g->nvals; i++) {
+        const rec_info *now = &r->info.at[i];
+        g->infos[i] = (saved_info){now->type, now->type_epoch, now->as_const, now->virtual};
+        g->nvirtual += now->virtual != NULL;
     }
+    g->virtual = malloc((g->nvirtual + 1) * sizeof *g->virtual);
+    if (g->infos == NULL || g->virtual == NULL)
+        return false;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < g->nvals; i++) {
+        rec_virtual *f = g->infos[i].virtual;
+        if (f != NULL)
+            g->virtual[n++] = (saved_virtual){i, f, f->pos, f->n, f->gone, f->let_go, f->known, f->escaped};
+    }
+    return true;
 }
 
 /* Begins a region at the current instruction, before its rule has changed anything. Each region saves what is known about all values, so the
@@ -72,16 +82,13 @@ rec_region_open(rec *r, const rec_region_user *user, uint32_t snap)
     g->nfacts = r->t->facts.len;
     g->nwrites = r->writes.len;
     g->nraises = r->raises.len;
-    g->infos = malloc(g->nvals * sizeof *g->infos);
-    g->virtual = calloc(g->nvals, sizeof *g->virtual);
     int nslots = f->nlocals + (f->sp > f->sp0 ? f->sp : f->sp0);
     g->slots = malloc((size_t)(nslots + 1) * sizeof *g->slots);
-    if (g->infos == NULL || g->virtual == NULL || g->slots == NULL || g->snap == 0) {
+    if (!save_values(r, g) || g->slots == NULL || g->snap == 0) {
         rec_region_free(g);
         return false;
     }
     memcpy(g->slots, f->slots, (size_t)nslots * sizeof *g->slots);
-    save_virtual(r, g);
     r->region = g;
     return true;
 }
@@ -112,18 +119,18 @@ static void
 restore_virtual(rec *r, rec_region *g)
 {
     for (uint32_t i = 0; i < g->nvals; i++) {
-        rec_info *now = &r->info.at[i], *old = &g->infos[i];
-        const saved_virtual *s = &g->virtual[i];
+        rec_info *now = &r->info.at[i];
+        const saved_info *old = &g->infos[i];
         now->type = old->type;
         now->type_epoch = old->type_epoch;
         now->as_const = old->as_const;
         now->meta_epoch = 0;
-        if (now->virtual != s->virtual) {
-            if (now->virtual != NULL)
-                now->virtual->known = false;
-            continue;
-        }
-        if (s->virtual == NULL)
+        if (now->virtual != old->virtual && now->virtual != NULL)
+            now->virtual->known = false;
+    }
+    for (uint32_t i = 0; i < g->nvirtual; i++) {
+        const saved_virtual *s = &g->virtual[i];
+        if (r->info.at[s->vid].virtual != s->virtual)
             continue;
         s->virtual->known = s->known && s->n <= s->virtual->n;
         s->virtual->n = s->known && s->n <= s->virtual->n ? s->n : s->virtual->n;

@@ -4,7 +4,16 @@
 
 #include "py/recorder/rec.h"
 
+/* What a region may find out about an older value, and what is taken back where the region is undone. */
 typedef struct {
+    PyTypeObject *type;
+    uint32_t type_epoch;
+    kin_vid as_const;
+    rec_virtual *virtual;
+} saved_info;
+
+typedef struct {
+    kin_vid vid;
     rec_virtual *virtual;
     uint32_t pos, n, gone, let_go;
     bool known, escaped;
@@ -38,8 +47,9 @@ typedef struct rec_region {
     rec_frame *base;
     uint32_t snap, steps, nvals, nfacts, nwrites, nraises;
     kin_trace_mark before;         /* the instruction */
-    rec_info *infos;
-    saved_virtual *virtual;
+    saved_info *infos;             /* of all older values */
+    saved_virtual *virtual;        /* of those that have one */
+    uint32_t nvirtual;
     kin_vid *slots;
     KIN_VEC(kin_vid) moved;        /* older iterators that were advanced */
     KIN_VEC(kin_vid) used_up;      /* older map and filter objects that are at their end */

@@ -73,13 +73,12 @@ rec_is_number_in_sized(const rec *r, kin_vid number)
 
 /* Is the dimension in the set that torch._dynamo.mark_dynamic and its like leave on the tensor? */
 static bool
-is_marked(PyObject *tensor, const char *where, int dim)
+is_marked(PyObject *tensor, PyObject *where, int dim)
 {
-    PyObject *name = PyUnicode_FromString(where), *set = name != NULL ? kin_instance_attr(tensor, name) : NULL;
+    PyObject *set = kin_instance_attr(tensor, where);
     PyObject *key = set != NULL && PyAnySet_Check(set) ? PyLong_FromLong(dim) : NULL;
     bool found = key != NULL && PySet_Contains(set, key) > 0;
     Py_XDECREF(key);
-    Py_XDECREF(name);
     PyErr_Clear();
     return found;
 }
@@ -88,12 +87,10 @@ is_marked(PyObject *tensor, const char *where, int dim)
 static void
 note_declared(rec *r, kin_vid vid)
 {
-    PyObject *tensor = O(r, vid), *name = PyUnicode_FromString("_dynamo_dynamic_indices");
-    PyObject *set = name != NULL && kin_is_plain_strided(tensor) ? kin_instance_attr(tensor, name) : NULL;
-    Py_XDECREF(name);
+    PyObject *tensor = O(r, vid), *set = kin_is_plain_strided(tensor) ? kin_instance_attr(tensor, REC_STR("_dynamo_dynamic_indices")) : NULL;
     for (int d = 0; set != NULL && PyAnySet_Check(set) && d < MAX_DIMS && d < (int)kin_tensor_dim(tensor); d++) {
         kin_known_size declared = {.tensor = vid, .dim = d, .size = kin_tensor_sizes(tensor)[d]};
-        bool known = !is_marked(tensor, "_dynamo_dynamic_indices", d);
+        bool known = !is_marked(tensor, REC_STR("_dynamo_dynamic_indices"), d);
         for (uint32_t i = 0; i < r->v->declared.len && !known; i++)
             known = r->v->declared.at[i].tensor == vid && r->v->declared.at[i].dim == d;
         if (!known && kin_vec_push(&r->v->declared, declared) != KIN_OK)
@@ -105,7 +102,7 @@ note_declared(rec *r, kin_vid vid)
 static bool
 is_marked_dynamic(PyObject *tensor, int dim)
 {
-    return is_marked(tensor, "_dynamo_dynamic_indices", dim) || is_marked(tensor, "_dynamo_weak_dynamic_indices", dim);
+    return is_marked(tensor, REC_STR("_dynamo_dynamic_indices"), dim) || is_marked(tensor, REC_STR("_dynamo_weak_dynamic_indices"), dim);
 }
 
 /* How sure it is that a size has differed between calls. */
@@ -195,7 +192,7 @@ is_open(rec *r, kin_vid vid, int dim, int64_t size)
         return info->data_sizes & bit_of(size) || !(info->kept_sizes & bit_of(size));
     if (r->opt->dynamic == 0)
         return false;
-    if ((val->kind == KIN_VAL_SRC && size < 2 && !is_varying_one(r, vid, dim, size)) || is_marked(tensor, "_dynamo_static_indices", dim))
+    if ((val->kind == KIN_VAL_SRC && size < 2 && !is_varying_one(r, vid, dim, size)) || is_marked(tensor, REC_STR("_dynamo_static_indices"), dim))
         return false;
     if (is_marked_dynamic(tensor, dim)) {
         note_open_length(r, dim, size, false, true);

@@ -16,9 +16,9 @@ has_attr(PyObject *func, PyObject *name)
 static bool
 is_allowed(PyObject *func)
 {
-    PyObject *rules = PyDict_GetItemString(PyImport_GetModuleDict(), "torch._dynamo.trace_rules");
-    PyObject *ids = rules && PyModule_Check(rules) ? PyDict_GetItemString(PyModule_GetDict(rules), "_allowed_callable_ids") : NULL;
-    PyObject *set = ids ? PyObject_GetAttrString(ids, "function_ids") : NULL;
+    PyObject *rules = PyDict_GetItemWithError(PyImport_GetModuleDict(), REC_STR("torch._dynamo.trace_rules"));
+    PyObject *ids = rules && PyModule_Check(rules) ? PyDict_GetItemWithError(PyModule_GetDict(rules), REC_STR("_allowed_callable_ids")) : NULL;
+    PyObject *set = ids ? PyObject_GetAttr(ids, REC_STR("function_ids")) : NULL;
     PyObject *id = set && PyAnySet_Check(set) ? PyLong_FromVoidPtr(func) : NULL;
     bool found = id && PySet_Contains(set, id) > 0;
     Py_XDECREF(id);
