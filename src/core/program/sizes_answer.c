@@ -166,24 +166,46 @@ kin_sizes_eval(kin_sizes *s, const int64_t *inputs, int64_t *numbers)
 
 /* -- wider ranges --------------------------------------------------------------------------------------------------------------- */
 
-/* The number before a power of two, at least a third larger; or the power of two that is not larger. Passes mostly decide at such numbers. */
+/* The largest power of two that is not larger. */
 static int64_t
-edge(const column *c, int64_t v, bool up)
+power_below(int64_t v)
 {
-    int64_t power = 1, by = c->step > 0 ? kin_sizes_divisor(c) : 1;
+    int64_t power = 1;
     while (power <= v / 2)
         power *= 2;
-    int64_t most = 2 * power - 1 - v < v / 3 ? 4 * power - 1 : 2 * power - 1, rest = ((up ? most : power) - v) % by;
-    return (up ? most : power) - rest; /* of the same remainder, and between v and the edge */
+    return power;
 }
 
-/* What a size is in the plan that widens the range. If only numbers that are made of sizes lie outside, all sizes are as large, or as small, as they were. */
+/* The number before a power of two, at least a third larger. Passes mostly decide at such numbers. */
 static int64_t
-wider(const column *c, int64_t v, const beyond *out)
+edge_above(int64_t v)
 {
+    int64_t power = power_below(v);
+    return 2 * power - 1 - v < v / 3 ? 4 * power - 1 : 2 * power - 1;
+}
+
+/* Where the range of a size that is v now is to end. */
+static int64_t
+end_of_range(const column *c, int64_t v, const beyond *out, bool far)
+{
+    if (far && out->above && !out->below)
+        return edge_above(v > c->most ? v : c->most);
+    if (far && out->below && !out->above) {
+        int64_t power = power_below(v < c->least ? v : c->least);
+        return power > 8 ? power / 4 : power > 2 ? 2 : power;
+    }
     if (v > c->most || v < c->least)
-        return edge(c, v, v > c->most);
+        return v > c->most ? edge_above(v) : power_below(v);
     return out->above && out->below ? v : out->above ? c->most : c->least;
+}
+
+/* What a size is in the plan that widens the range. If only numbers that are made of sizes lie outside, all sizes are as large, or as small, as they were;
+ * at first (`far`), all are as far outside as they may well be in other calls, so that no further plan is needed for those. */
+static int64_t
+wider(const column *c, int64_t v, const beyond *out, bool far)
+{
+    int64_t by = c->step > 0 ? kin_sizes_divisor(c) : 1, end = end_of_range(c, v, out, far);
+    return end == c->most || end == c->least ? end : end - (end - v) % by; /* of the same remainder, and between v and the end */
 }
 
 /* Is it as large as one before it, though those asked for differ? Passes would take the two for the same size. */
@@ -199,7 +221,7 @@ meets_another(const kin_sizes *s, const int64_t *inputs, const int64_t *values, 
 bool
 kin_sizes_widen(kin_sizes *s, const int64_t *inputs, int64_t *far)
 {
-    enum { MOST_VAIN = 2 };
+    enum { MOST_VAIN = 3 }; /* the first of them far */
     beyond out = {0};
     int64_t values[MOST_PARAMS] = {0}, *now = s->vain < MOST_VAIN ? find_values(s, inputs, &out) : NULL;
     bool ok = now != NULL && (out.above || out.below), other = false;
@@ -207,8 +229,8 @@ kin_sizes_widen(kin_sizes *s, const int64_t *inputs, int64_t *far)
     for (uint32_t k = 0; k < s->nfree && ok; k++) {
         const column *c = &s->columns.at[s->params[k].column];
         int64_t v = inputs[c->first], by = c->step > 0 ? kin_sizes_divisor(c) : 1;
-        values[k] = wider(c, v, &out);
-        for (int64_t step = values[k] > v && v > c->most ? -by : by; meets_another(s, inputs, values, k);) /* at most one for each size before it */
+        values[k] = wider(c, v, &out, s->vain == 0);
+        for (int64_t step = values[k] > c->most ? -by : by; meets_another(s, inputs, values, k);) /* at most one for each size before it */
             values[k] += step;
         other = other || values[k] != inputs[c->first];
     }

@@ -48,6 +48,26 @@ join_dtype(joined *j, const shape_tensor *t)
     return true;
 }
 
+/* cat() ignores the sizes of such a tensor, whatever those of the others: caches begin with torch.tensor([]). */
+static bool
+is_nothing(const shape_tensor *t)
+{
+    return t->ndim == 1 && t->sizes[0] == 0;
+}
+
+/* The first that is not ignored. */
+static bool
+read_first(const shape_call *c, const kin_aten_arg *list, shape_tensor *out)
+{
+    for (unsigned i = 0; i < list->list.count; i++) {
+        if (!read_item(c, list, i, out))
+            return false;
+        if (!is_nothing(out))
+            return out->ndim > 0;
+    }
+    return false;
+}
+
 /* Do all suggest one format? Then it is the result's. */
 bool
 shape_cat(shape_call *c, int row)
@@ -58,16 +78,14 @@ shape_cat(shape_call *c, int row)
     int64_t dim, size = 0;
     unsigned d;
     shape_format format = SHAPE_CONTIGUOUS;
-    if (list == NULL || !read_item(c, list, 0, &first) || first.ndim == 0 || !shape_int(c, 1, "dim", 0, &dim) ||
-        !shape_dim(dim, first.ndim, &d))
+    if (list == NULL || !read_first(c, list, &first) || !shape_int(c, 1, "dim", 0, &dim) || !shape_dim(dim, first.ndim, &d))
         return false;
     for (unsigned i = 0; i < list->list.count; i++) {
-        if (!read_item(c, list, i, &t) || !same_but_for(&t, &first, d) || (t.ndim == 1 && t.sizes[0] == 0) ||
-            !join_dtype(&kinds, &t))
+        if (!read_item(c, list, i, &t) || !(is_nothing(&t) || same_but_for(&t, &first, d)) || !join_dtype(&kinds, &t))
             return false;
         shape_format suggested = shape_suggested(&t);
         format = i == 0 || suggested == format ? suggested : SHAPE_CONTIGUOUS;
-        size += t.sizes[d];
+        size += t.ndim == first.ndim ? t.sizes[d] : 0;
     }
     kin_dtype dtype;
     first.sizes[d] = size;
