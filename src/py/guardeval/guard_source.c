@@ -111,8 +111,19 @@ kin_all_sizes_source(void)
     return PyUnicode_FromString("sizes of all arguments");
 }
 
+#define CLASS_SOURCE "class "
+
 PyObject *
 kin_class_source(PyTypeObject *cls)
 {
-    return PyUnicode_FromFormat("class <%p>", (void *)cls);
+    return PyUnicode_FromFormat(CLASS_SOURCE "<%p>", (void *)cls);
+}
+
+bool
+kin_is_class_source(PyObject *source)
+{
+    const char *text = PyUnicode_AsUTF8(source);
+    if (text == NULL)
+        PyErr_Clear();
+    return text != NULL && strncmp(text, CLASS_SOURCE, sizeof CLASS_SOURCE - 1) == 0;
 }

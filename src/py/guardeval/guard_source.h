@@ -10,6 +10,7 @@ PyObject *kin_value_source(const kin_entry *v, kin_vid vid);
 /* One name for the attribute of all items of a list: `layers[0].most` and `layers[1].most`. */
 PyObject *kin_alike_source(const kin_entry *v, kin_vid vid);
 PyObject *kin_class_source(PyTypeObject *cls);
+bool kin_is_class_source(PyObject *source);
 /* ... of a size of the tensor with that source. */
 enum { KIN_ALL_SIZES = -1, KIN_PERHAPS_FIRST = -2 /* the first one, since another has differed */ };
 PyObject *kin_size_source(PyObject *source, int dim);

@@ -1,4 +1,5 @@
 /* What was seen to change between calls, or is to be open from the first on: less is assumed of it. */
+#include "py/compat/heap.h"
 #include "py/guardeval/guard_source.h"
 #include "py/recorder/rec.h"
 
@@ -34,11 +35,26 @@ rec_is_dynamic(rec *r, kin_vid vid)
     return is_noted(r, kin_value_source(r->v, vid)) || (number && (rec_is_number_in_sized(r, vid) || is_noted(r, kin_alike_source(r->v, vid))));
 }
 
+/* Is a class among what differed? Attributes are looked up more often than anything else, so this is found out once. */
+static bool
+some_class_varies(rec *r)
+{
+    PyObject *source;
+    Py_ssize_t pos = 0;
+    if (r->classes_vary == CLASSES_NOT_ASKED) {
+        r->classes_vary = NO_CLASS_VARIES;
+        while (kin_heap_set_next(r->opt->dynamic_sources, &pos, &source))
+            if (kin_is_class_source(source))
+                r->classes_vary = A_CLASS_VARIES;
+    }
+    return r->classes_vary == A_CLASS_VARIES;
+}
+
 /* Did anything of the class? Then each lookup in it is a fact of its own. */
 bool
 rec_class_is_dynamic(rec *r, PyTypeObject *tp)
 {
     if (rec_made_class(r, (PyObject *)tp) != 0 || r->opt->dynamic_sources == NULL || PySet_GET_SIZE(r->opt->dynamic_sources) == 0 || (tp->tp_flags & Py_TPFLAGS_IMMUTABLETYPE))
         return false;
-    return is_noted(r, kin_class_source(tp));
+    return some_class_varies(r) && is_noted(r, kin_class_source(tp));
 }

@@ -306,6 +306,7 @@ typedef struct rec {
     bool asserts;          /* the check being written belongs to an assert statement */
     bool overrides_off;    /* the call being written ignores __torch_function__ of its operands */
     bool unchecked;        /* the current instruction reads or changes torch modes, so it is not cross-checked */
+    enum { CLASSES_NOT_ASKED, NO_CLASS_VARIES, A_CLASS_VARIES } classes_vary; /* did anything of some class differ between calls (open_values.c)? */
     bool meta_asked;         /* the current instruction's rule made tensor metadata a fact */
 } rec;
 
