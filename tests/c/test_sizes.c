@@ -340,6 +340,9 @@ test_products_that_grow(void)
     add(s, 8, 30, 240);
     add(s, 6, 60, 360);
     add(s, 2, 70, 140);
+    CHECK(widens(s, 8, 90, in) && in[0] == 14 && in[1] == 126); /* at first far away, all of them */
+    CHECK(widens(s, 7, 60, in) && in[0] == 15 && in[1] == 126);
+    kin_sizes_in_vain(s);
     CHECK(!widens(s, 8, 90, in)); /* the largest ones themselves */
     CHECK(widens(s, 6, 80, in) && in[0] == 8 && in[1] == 90);
     CHECK(widens(s, 10, 90, in) && in[0] == 14 && in[1] == 90);
@@ -361,6 +364,8 @@ test_sizes_that_grow(void)
     CHECK(!widens(s, 17, 18, in));                                  /* nothing is to be widened */
     CHECK(widens(s, 19, 20, in) && in[0] == 31 && in[1] == 32);
     CHECK(widens(s, 31, 32, in) && in[0] == 63 && in[1] == 64);     /* the end of its range, hence the next one's */
+    CHECK(widens(s, 11, 12, in) && in[0] == 2 && in[1] == 3);       /* far below; nearer once that was in vain */
+    kin_sizes_in_vain(s);
     CHECK(widens(s, 11, 12, in) && in[0] == 8 && in[1] == 9);
     CHECK(!widens(s, 8, 9, in) && !widens(s, 1, 2, in));            /* the beginning; 1 is a case of its own */
     CHECK(!widens(s, 40, 40, in));                                  /* these are no such sizes */
