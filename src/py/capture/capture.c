@@ -502,12 +502,25 @@ run_steps(stepper *x)
 
 /* -- outputs ---------------------------------------------------------------------------------------------------- */
 
+/* Is it a view of a parameter, made where no gradients are wanted? It requires a gradient as the parameter does, but no node has made it, and a view that is made of the
+ * input in its place is like it. */
+static bool
+is_view_of_leaf(PyObject *fake)
+{
+    PyObject *node = PyObject_GetAttrString(fake, "grad_fn"), *view = node == Py_None ? PyObject_CallMethod(fake, "_is_view", NULL) : NULL;
+    bool is = view == Py_True;
+    PyErr_Clear();
+    Py_XDECREF(node);
+    Py_XDECREF(view);
+    return is;
+}
+
 static bool
 is_plain_output(stepper *x, PyObject *obj, int depth)
 {
     uint32_t number = kin_capture_number(obj);
     if (number != UINT32_MAX)
-        return number < x->c.out->ninputs || x->gradients || !kin_tensor_requires_grad(obj);
+        return number < x->c.out->ninputs || x->gradients || !kin_tensor_requires_grad(obj) || is_view_of_leaf(obj);
     if (obj == Py_None)
         return true;
     bool sequence = PyTuple_Check(obj) || PyList_CheckExact(obj);

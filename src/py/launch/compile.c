@@ -260,19 +260,20 @@ shows_nodes(const kin_entry *v, const kin_subgraph *subgraph)
     return false;
 }
 
-/* Calls that leave the subgraph early, at a test of what a size is, say (`if batch == 1`), are no reason to divide what serves the others, and to compile it again. */
+/* Calls that leave the subgraph early, at a test of what a size is, say (`if batch == 1`), are no reason to divide what serves the others, and to compile it again.
+ * Unless they are the greater part; while nothing has code, the first one may be the exception. */
 static bool
-leaves_early(const kernel_launcher *self, const kin_trace *t, const kin_subgraph *subgraph, uint32_t test)
+leaves_early(kernel_launcher *self, const kin_trace *t, const kin_subgraph *subgraph, uint32_t test)
 {
-    uint32_t before = 0, calls = 0, with_code = 0;
+    uint32_t before = 0, calls = 0, serves = launch_sizes_are_on(self) && self->left_early == 0;
     for (uint32_t i = subgraph->first; i <= subgraph->last; i++)
         if (kin_subgraph_calls(&t->steps.at[i]) && !(t->steps.at[i].flags & KIN_STEP_SUNK)) {
             calls++;
             before += i < test;
         }
     for (uint32_t i = 0; i < self->versions.len; i++)
-        with_code += self->versions.at[i]->code != NULL;
-    return with_code > 0 && before <= KIN_TIER_EXIT_EARLY_SHARE * calls;
+        serves += self->versions.at[i]->code != NULL;
+    return serves > self->left_early++ && before <= KIN_TIER_EXIT_EARLY_SHARE * calls;
 }
 
 static void
@@ -305,12 +306,14 @@ capture_and_compile(kernel_launcher *self, launch_version *version, kin_entry *v
         kin_capture_deinit(&capture);
         return;
     }
-    if (capture.reason[0] != 0)
+    bool early = capture.failed_test != 0 && leaves_early(self, &v->trace, subgraph, capture.failed_test - 1);
+    if (early && self->left_early > 1) /* that was said of the first */
+        snprintf(version->reason, sizeof version->reason, "%s", capture.reason);
+    else if (capture.reason[0] != 0)
         refuse(self, version, capture.reason);
     else
         snprintf(version->reason, sizeof version->reason, "one of its calls may raise after a later side effect has run: compiled in parts from the next call on");
-    bool divides = capture.failed_test != 0 && !leaves_early(self, &v->trace, subgraph, capture.failed_test - 1);
-    if (divides && launch_put_barrier(v, capture.failed_test - 1) != KIN_OK)
+    if (capture.failed_test != 0 && !early && launch_put_barrier(v, capture.failed_test - 1) != KIN_OK)
         self->full = true;
     if (capture.refused.len > 0 && launch_exclude(v, capture.refused.at, capture.refused.len) != KIN_OK)
         self->full = true;

@@ -130,6 +130,7 @@ typedef struct {
     bool varies;          /* its trace has dynamic dims, or few calls reach it */
     bool must_pay;        /* few calls reach it: code must pay for itself first */
     bool full;            /* the limit of signatures, or of excluded calls, is reached */
+    uint32_t left_early;  /* kinds of inputs for which a test near its beginning leaves the subgraph, which stayed whole */
     launch_sizes sizes;
     bool meeting;         /* the capture is only noted */
     bool keeps_met;       /* ... and kept until the steps of the call have been timed (expect.c) */
