@@ -261,11 +261,11 @@ shows_nodes(const kin_entry *v, const kin_subgraph *subgraph)
 }
 
 /* Calls that leave the subgraph early, at a test of what a size is, say (`if batch == 1`), are no reason to divide what serves the others, and to compile it again.
- * Unless they are the greater part; while nothing has code, the first one may be the exception. */
+ * Unless they are the greater part; while little has code, the first ones may be the exceptions. */
 static bool
 leaves_early(kernel_launcher *self, const kin_trace *t, const kin_subgraph *subgraph, uint32_t test)
 {
-    uint32_t before = 0, calls = 0, serves = launch_sizes_are_on(self) && self->left_early == 0;
+    uint32_t before = 0, calls = 0, serves = launch_sizes_are_on(self) ? KIN_TIER_EXITS_EARLY : 0;
     for (uint32_t i = subgraph->first; i <= subgraph->last; i++)
         if (kin_subgraph_calls(&t->steps.at[i]) && !(t->steps.at[i].flags & KIN_STEP_SUNK)) {
             calls++;
