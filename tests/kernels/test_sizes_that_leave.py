@@ -84,3 +84,27 @@ def test_views_of_parameters_are_returned(mode):
                 assert facts(found) == facts(expected)
     assert not [e for e in kintsugi.events() if e["seq"] > before and e["event"] == "fallback"]
     assert runs(compiled) > 0
+
+
+class Reshapes(torch.nn.Module):
+    """What a batch of one is compiled for has a torch.Size, computed of one that was read before the test, among its inputs."""
+
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = torch.nn.Linear(16, 32), torch.nn.Linear(32, 16)
+
+    def forward(self, x):
+        shape = x.shape
+        y = x.reshape(-1, shape[-1])
+        if x.shape[0] == 1:
+            y = y * 2 + 1
+        output = (-1,) + shape[1:-1] + (x.size(-1),)
+        return self.down(self.up(y).tanh()).view(*shape).softmax(-1).view(output)
+
+
+def test_a_size_among_the_inputs_is_open():
+    before = max((e["seq"] for e in kintsugi.events()), default=-1)
+    compare(Reshapes().eval(), [(3, 9), (2, 11), *((1 + i % 2, 5 + (13 * i) % 31) for i in range(60))])
+    lowered = [e for e in kintsugi.events() if e["seq"] > before and e["event"] == "lower"]
+    long = {e["native"] for e in lowered if e["native"] > 4}
+    assert len(long) == 2 and {e["native"] for e in lowered if e["capture_ns"] == 0} >= long  # plans of both ways are copied

@@ -5,6 +5,7 @@
 
 #include "core/base/hash.h"
 #include "py/aten/make.h"
+#include "py/aten/sizes.h"
 #include "py/aten/tensor.h"
 #include "py/guardeval/guard.h"
 #include "py/launch/signature.h"
@@ -123,8 +124,8 @@ launch_signature_fits_one(const launch_signature *s, uint32_t i, PyObject *obj)
 bool
 launch_may_be_sizes(PyObject *obj)
 {
-    bool any = PyLong_CheckExact(obj);
-    for (Py_ssize_t i = 0; PyTuple_CheckExact(obj) && i < PyTuple_GET_SIZE(obj); i++) {
+    bool any = PyLong_CheckExact(obj), tuple = PyTuple_CheckExact(obj) || Py_IS_TYPE(obj, kin_size_type());
+    for (Py_ssize_t i = 0; tuple && i < PyTuple_GET_SIZE(obj); i++) {
         any = any || PyLong_CheckExact(PyTuple_GET_ITEM(obj, i));
         if (!PyLong_CheckExact(PyTuple_GET_ITEM(obj, i)) && PyTuple_GET_ITEM(obj, i) != Py_None)
             return false;

@@ -39,7 +39,7 @@ bool launch_signature_fits(const launch_signature *s, PyObject *const *in);
 /* The part that is not about single inputs. */
 bool launch_signature_fits_ambient(const launch_signature *s);
 bool launch_signature_fits_one(const launch_signature *s, uint32_t i, PyObject *obj);
-/* An int, or a tuple of them (and of None). */
+/* An int, or a tuple or torch.Size of them (and of None). */
 bool launch_may_be_sizes(PyObject *obj);
 /* The same but for sizes and strides, and values that may be sizes. */
 bool launch_signature_is_like(const launch_signature *s, uint32_t i, PyObject *obj);

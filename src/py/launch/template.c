@@ -8,6 +8,7 @@
 #include "core/program/numbers.h"
 #include "core/program/sizes.h"
 #include "py/aten/make.h"
+#include "py/aten/sizes.h"
 #include "py/aten/tensor.h"
 #include "py/compat/heap.h"
 #include "py/launch/launch_priv.h"
@@ -63,13 +64,24 @@ say_value(kin_walk *w, PyObject *obj)
 
 static PyObject *walk_object(void *arg, PyObject *obj);
 
+/* A torch.Size, if the other one is; the tuple (stolen) otherwise. */
+static PyObject *
+like_size(PyObject *of, PyObject *tuple)
+{
+    if (tuple == NULL || !Py_IS_TYPE(of, kin_size_type()))
+        return tuple;
+    PyObject *size = PyObject_CallOneArg((PyObject *)kin_size_type(), tuple);
+    Py_DECREF(tuple);
+    return size;
+}
+
 /* A container of them: new reference. */
 static PyObject *
 walk_items(kin_walk *w, PyObject *obj)
 {
     kin_walk_word(w, (uintptr_t)Py_TYPE(obj));
     kin_walk_word(w, (uint64_t)PySequence_Fast_GET_SIZE(obj));
-    return kin_map_items(obj, walk_object, w);
+    return like_size(obj, kin_map_items(obj, walk_object, w));
 }
 
 /* Walks the object; if numbers are replaced, returns the new object. New reference. */
@@ -82,7 +94,7 @@ walk_object(void *arg, PyObject *obj)
         kin_walk_word(w, number);
         return Py_NewRef(obj);
     }
-    if (PyTuple_CheckExact(obj) || PyList_CheckExact(obj))
+    if (PyTuple_CheckExact(obj) || PyList_CheckExact(obj) || Py_IS_TYPE(obj, kin_size_type()))
         return walk_items(w, obj);
     if (PyLong_CheckExact(obj)) {
         int over = 0;
@@ -526,7 +538,7 @@ input_like(PyObject *obj, bool open, const int64_t *numbers, uint32_t *next)
     kin_dtype dtype;
     const int64_t *at = numbers + *next;
     if (launch_may_be_sizes(obj) && !open) {
-        PyObject *like = PyTuple_CheckExact(obj) ? kin_map_items(obj, next_number, &at) : next_number(&at, obj);
+        PyObject *like = PyTuple_Check(obj) ? like_size(obj, kin_map_items(obj, next_number, &at)) : next_number(&at, obj);
         *next = (uint32_t)(at - numbers);
         return like;
     }
