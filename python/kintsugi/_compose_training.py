@@ -32,11 +32,36 @@ def _like(x, value):
 # -- random numbers --------------------------------------------------------------------------------------------------
 
 
+def _draws_by_memory():
+    """Does PyTorch draw numbers for a tensor in the order in which it lies in memory? (With MKL it draws them in the order of its indices.)"""
+    drawn = [torch.empty(sizes, device="cpu").permute(dims).bernoulli_(0.5, generator=torch.Generator("cpu").manual_seed(7))
+             for sizes, dims in (((9, 7, 5), (1, 0, 2)), ((9, 7, 5), (0, 1, 2)))]
+    return torch.equal(drawn[0].permute(1, 0, 2), drawn[1])
+
+
+DRAWS_BY_MEMORY = _draws_by_memory()
+
+
+def _dims_by_memory(x):
+    """Dims from the outermost in memory to the innermost, where they fill it without gaps; otherwise None."""
+    dims = sorted((d for d in range(x.dim()) if x.shape[d] != 1), key=x.stride, reverse=True)
+    step = 1
+    for d in reversed(dims):
+        if x.stride(d) != step:
+            return None
+        step *= x.shape[d]
+    return [d for d in range(x.dim()) if x.shape[d] == 1] + dims
+
+
 def _bernoulli_(self, p=0.5, *, generator=None):
-    """The same draw out of place: only the sizes of its argument matter."""
-    if generator is not None or not self.is_contiguous() or not self.dtype.is_floating_point:
+    """The same draw out of place: only the sizes of its argument matter, and the order of its dims in memory, in which PyTorch draws."""
+    dims = None if generator is not None or not self.dtype.is_floating_point else _dims_by_memory(self)
+    if dims is None or not (self.is_contiguous() or DRAWS_BY_MEMORY):
         return NotImplemented
-    return _aten.copy_.default(self, _aten.bernoulli.p(_aten.expand.default(_like(self, 0.0), list(self.shape)), p))
+    if self.is_contiguous():
+        dims = list(range(self.dim()))
+    drawn = _aten.bernoulli.p(_aten.expand.default(_like(self, 0.0), [self.shape[d] for d in dims]), p)
+    return _aten.copy_.default(self, drawn if dims == sorted(dims) else _aten.permute.default(drawn, [dims.index(d) for d in range(self.dim())]))
 
 
 # -- norms -----------------------------------------------------------------------------------------------------------

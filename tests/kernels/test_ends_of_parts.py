@@ -41,3 +41,16 @@ def test_the_line_and_the_expression_are_named(fn, line, expression, reason):
     assert f"the next part begins behind {place}" in str(kintsugi.explain(compiled)(x, y))
     event = [e for e in kintsugi.events() if e["event"] == "part" and e["name"] == fn.__name__][0]
     assert event["filename"] == __file__ and event["line"] == fn.__code__.co_firstlineno + line and event["function"] == fn.__name__
+
+
+@pytest.mark.usefixtures("kernels")
+@pytest.mark.parametrize("name", ["is_nested", "is_sparse", "is_sparse_csr", "is_quantized", "is_mkldnn", "layout"])
+def test_layouts_of_results_are_known(name):
+    def fn(x):
+        return (x.t() @ x).relu() + (0 if getattr(x.t() * 2, name) in (False, torch.strided) else 1)
+
+    x = torch.rand(8, 8)
+    compiled = kintsugi.compile(fn, options={"warm": True})
+    for _ in range(3):
+        torch.testing.assert_close(compiled(x), fn(x))
+    assert [row["parts"] for row in kintsugi.stats(compiled)["kernels"]] == [1]

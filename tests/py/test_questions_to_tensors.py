@@ -41,3 +41,30 @@ def test_the_function_decides(backend):
     compiled = kintsugi.compile(asks, backend=backend)
     for i in (0, 1, 0, 0, 1, 1, 0, 1):
         assert torch.equal(compiled(PAIRS["is_inference"][i]), asks(PAIRS["is_inference"][i]))
+
+
+KINDS = {
+    "dense": lambda: torch.ones(4, 3),
+    "sparse": lambda: torch.eye(4, 3).to_sparse(),
+    "compressed": lambda: torch.eye(4, 3).to_sparse_csr(),
+    "quantized": lambda: torch.quantize_per_tensor(torch.ones(4, 3), 0.1, 0, torch.qint8),
+    "nested": lambda: torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(4, 3)]),
+    "jagged": lambda: torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(4, 3)], layout=torch.jagged),
+}
+ABOUT_LAYOUT = ["is_nested", "is_sparse", "is_sparse_csr", "is_quantized", "is_mkldnn", "layout"]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("backend", ["eager", "kintsugi"])
+@pytest.mark.parametrize("name", ABOUT_LAYOUT)
+def test_kinds_of_layouts_are_told_apart(name, backend):
+    def asks(x, y):
+        answer = getattr(x, name)
+        return (y + 1 if answer in (True, torch.sparse_coo, torch.jagged) else y - 1), answer
+
+    compiled = kintsugi.compile(asks, backend=backend)
+    y = torch.ones(4)
+    for kind in ("dense", *KINDS, *reversed(KINDS), "dense"):
+        got, answer = compiled(KINDS[kind](), y)
+        expected, theirs = asks(KINDS[kind](), y)
+        assert torch.equal(got, expected) and answer == theirs, kind

@@ -41,6 +41,34 @@ def test_dropout_of_what_wants_gradients():
         assert torch.equal(ours, x.grad)
 
 
+@pytest.mark.parametrize(("sizes", "dims"), [((5, 33, 16), (1, 0, 2)), ((3, 8, 6, 7), (0, 3, 1, 2)), ((1, 40, 9), (1, 0, 2)), ((12, 1, 9), (2, 1, 0)), ((4, 5), (1, 0))])
+def test_dropout_of_what_lies_in_memory_in_another_order(sizes, dims):
+    """The mask lies as its argument does, and PyTorch draws its numbers in that order (or by its indices, with MKL)."""
+    compiled = compare(lambda x: F.dropout(x.permute(dims) * 2, 0.3).neg(), torch.randn(sizes))
+    assert len(versions(compiled)) == 1  # no call of its own for the draw
+    x = torch.randn(sizes, requires_grad=True)
+    compare(lambda x: F.dropout(x.permute(dims) * 2, 0.3).neg(), x)
+
+
+def test_dropout_of_what_has_gaps():
+    compare(lambda x: F.dropout(x[:, ::2].t(), 0.3), torch.randn(30, 40))
+
+
+def test_a_transformer_layer_with_dropout_is_one_graph():
+    layer = torch.nn.TransformerEncoderLayer(32, 4, 64, 0.1, batch_first=True)
+    compiled = kintsugi.compile(lambda x: layer(x).sum())
+    for seed in range(4):
+        x = torch.randn(3, 9, 32)
+        torch.manual_seed(seed)
+        expected = layer(x).sum()
+        state, expected = torch.get_rng_state(), [expected, *torch.autograd.grad(expected, list(layer.parameters()))]
+        torch.manual_seed(seed)
+        loss = compiled(x)
+        torch.testing.assert_close([loss, *torch.autograd.grad(loss, list(layer.parameters()))], expected, rtol=1e-3, atol=1e-4)
+        assert torch.equal(torch.get_rng_state(), state)
+    assert len(versions(compiled)) == 1 and runs(compiled) > 0
+
+
 def test_draws_of_several_kinds_in_order():
     def fn(x):
         a = F.dropout(x, 0.2)

@@ -18,7 +18,10 @@ static const meta_row meta_rows[] = {
     {"nbytes", KIN_META_DTYPE | KIN_META_SIZES}, {"device", KIN_META_DEVICE}, {"is_cuda", KIN_META_DEVICE},
     {"is_cpu", KIN_META_DEVICE}, {"is_xpu", KIN_META_DEVICE}, {"is_mps", KIN_META_DEVICE},
     {"is_meta", KIN_META_DEVICE}, {"get_device", KIN_META_DEVICE}, {"requires_grad", KIN_META_REQUIRES_GRAD},
-    {"storage_offset", KIN_META_OFFSET}, {"__len__", KIN_META_SIZES}, {NULL, 0}};
+    {"storage_offset", KIN_META_OFFSET}, {"__len__", KIN_META_SIZES},
+    {"is_nested", KIN_META_DIM}, /* no: whatever its metadata can be read of is none */
+    {"layout", KIN_META_LAYOUT}, {"is_sparse", KIN_META_LAYOUT}, {"is_sparse_csr", KIN_META_LAYOUT}, {"is_mkldnn", KIN_META_LAYOUT},
+    {"is_quantized", KIN_META_DTYPE}, {NULL, 0}};
 
 unsigned
 rec_meta_mask(const char *name)
