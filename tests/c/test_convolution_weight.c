@@ -28,11 +28,12 @@ lay(int64_t channels, const int64_t *space, bool last, int64_t *strides)
     strides[3] = last ? channels : 1;
 }
 
-/* Sums of the definition for one tap, one filter, one channel. */
+/* Sums of the definition for one tap, one filter, one channel of its group. */
 static float
 expected(const kin_convolution_weight *x, int64_t f, int64_t i, int64_t j, int64_t c)
 {
     float sum = 0;
+    c += f / (x->filters / x->groups) * (x->channels / x->groups);
     for (int64_t n = 0; n < x->batch; n++)
         for (int64_t y = 0; y < x->out[0]; y++)
             for (int64_t z = 0; z < x->out[1]; z++) {
@@ -51,7 +52,7 @@ check_result(const kin_convolution_weight *x)
     for (int64_t f = 0; f < x->filters; f++)
         for (int64_t i = 0; i < x->kernel[0]; i++)
             for (int64_t j = 0; j < x->kernel[1]; j++)
-                for (int64_t c = 0; c < x->channels; c++)
+                for (int64_t c = 0; c < x->channels / x->groups; c++)
                     wrong += x->to[at++] != expected(x, f, i, j, c);
     CHECK_EQ(wrong, 0);
 }
@@ -64,14 +65,14 @@ in_parts(int64_t n, int64_t grain, void (*fn)(int64_t begin, int64_t end, void *
 }
 
 typedef struct {
-    int64_t batch, channels, filters, in[2], kernel[2], stride[2], padding[2], dilation[2];
+    int64_t batch, channels, filters, in[2], kernel[2], stride[2], padding[2], dilation[2], groups;
 } shape;
 
 static void
 test(const shape *s)
 {
     for (int way = 0; way < 4; way++) {
-        kin_convolution_weight x = {.batch = s->batch, .channels = s->channels, .filters = s->filters};
+        kin_convolution_weight x = {.batch = s->batch, .channels = s->channels, .filters = s->filters, .groups = s->groups > 0 ? s->groups : 1};
         for (int d = 0; d < 2; d++) {
             x.in[d] = s->in[d];
             x.kernel[d] = s->kernel[d];
@@ -108,6 +109,11 @@ test_filters(void)
         {1, 16, 300, {40, 200}, {3, 3}, {1, 1}, {1, 1}, {1, 1}}, /* several blocks of an image */
         {90, 33, 16, {9, 9}, {3, 3}, {1, 1}, {1, 1}, {1, 1}},  /* ... of images */
         {2, 32, 1, {9, 11}, {3, 3}, {1, 1}, {1, 1}, {1, 1}},   {2, 20, 3, {9, 8}, {5, 5}, {2, 2}, {2, 2}, {1, 1}},
+        {2, 40, 40, {9, 8}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 40}, {3, 33, 33, {11, 9}, {5, 5}, {2, 2}, {2, 2}, {1, 1}, 33}, /* depthwise */
+        {2, 16, 16, {14, 3}, {7, 7}, {1, 1}, {3, 3}, {1, 1}, 16}, {1, 19, 19, {9, 20}, {3, 9}, {1, 1}, {0, 4}, {2, 1}, 19},
+        {1, 17, 17, {1, 1600}, {1, 11}, {1, 1}, {0, 5}, {1, 1}, 17}, {2, 16, 16, {5, 6}, {2, 2}, {3, 3}, {0, 0}, {1, 1}, 16},
+        {2, 16, 16, {4, 2}, {3, 3}, {1, 3}, {4, 4}, {1, 1}, 16},
+        {2, 48, 32, {9, 8}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 2},  {2, 96, 48, {9, 8}, {3, 3}, {2, 2}, {1, 1}, {1, 1}, 3}, /* groups */
     };
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         test(&shapes[i]);
@@ -117,7 +123,7 @@ test_filters(void)
 static void
 test_winograd(int64_t batch, int64_t channels, int64_t filters, int64_t height, int64_t width, int64_t padding)
 {
-    kin_convolution_weight x = {.batch = batch, .channels = channels, .filters = filters, .in = {height, width}, .kernel = {3, 3}, .stride = {1, 1},
+    kin_convolution_weight x = {.batch = batch, .channels = channels, .filters = filters, .groups = 1, .in = {height, width}, .kernel = {3, 3}, .stride = {1, 1},
                                 .padding = {padding, padding}, .dilation = {1, 1}, .out = {height + 2 * padding - 2, width + 2 * padding - 2}};
     lay(channels, x.in, true, x.x_strides);
     lay(filters, x.out, true, x.back_strides);
@@ -148,14 +154,15 @@ test_winograd(int64_t batch, int64_t channels, int64_t filters, int64_t height, 
 
 /* A transposed convolution whose kernel is shorter than its stride: gradients of images that it does not see are zeros. */
 static void
-test_gaps(int64_t kernel, int64_t stride, int64_t padding, int64_t size)
+test_gaps(int64_t kernel, int64_t stride, int64_t padding, int64_t size, int64_t C, int64_t F, int64_t groups)
 {
-    enum { C = 18, F = 21, N = 2 };
+    enum { N = 2 };
     int64_t small = (size + 2 * padding - kernel) / stride + 1;
-    kin_convolution x = {.batch = N, .channels = F, .filters = C, .groups = 1, .in = {1, small, small}, .out = {1, size, size}, .kernel = {1, kernel, kernel},
+    kin_convolution x = {.batch = N, .channels = F, .filters = C, .groups = groups, .in = {1, small, small}, .out = {1, size, size}, .kernel = {1, kernel, kernel},
                          .stride = {1, stride, stride}, .padding = {0, padding, padding}, .dilation = {1, 1, 1}};
-    float *back = fill(N * F * small * small, 3), *weight = fill(F * C * kernel * kernel, 5), *y = fill(N * C * size * size, 1);
-    int64_t strides[5] = {F * small * small, 1, 0, small * F, F}, of_weight[5] = {C * kernel * kernel, kernel * kernel, 0, kernel, 1};
+    int64_t channels = C / groups, filters = F / groups; /* of a group */
+    float *back = fill(N * F * small * small, 3), *weight = fill(F * channels * kernel * kernel, 5), *y = fill(N * C * size * size, 1);
+    int64_t strides[5] = {F * small * small, 1, 0, small * F, F}, of_weight[5] = {channels * kernel * kernel, kernel * kernel, 0, kernel, 1};
     for (int d = 0; d < 5; d++)
         x.x_strides[d] = strides[d];
     float *panels = aligned_alloc(64, (kin_transposed_panels_len(&x) * sizeof(float) + 63) / 64 * 64);
@@ -173,8 +180,8 @@ test_gaps(int64_t kernel, int64_t stride, int64_t padding, int64_t size)
                     for (int64_t k = 0; k < kernel; k++)
                         for (int64_t l = 0; l < kernel; l++) {
                             int64_t a = i + padding - k, b = j + padding - l;
-                            for (int64_t f = 0; f < F && a >= 0 && b >= 0 && a % stride == 0 && b % stride == 0 && a / stride < small && b / stride < small; f++)
-                                sum += back[((n * small + a / stride) * small + b / stride) * F + f] * weight[f * of_weight[0] + c * of_weight[1] + k * kernel + l];
+                            for (int64_t f = c / channels * filters; f < (c / channels + 1) * filters && a >= 0 && b >= 0 && a % stride == 0 && b % stride == 0 && a / stride < small && b / stride < small; f++)
+                                sum += back[((n * small + a / stride) * small + b / stride) * F + f] * weight[f * of_weight[0] + c % channels * of_weight[1] + k * kernel + l];
                         }
                     wrong += y[((n * size + i) * size + j) * C + c] != sum;
                 }
@@ -196,13 +203,11 @@ main(void)
         test_winograd(1, 80, 47, 17, 18, 2);
         test_winograd(5, 64, 70, 9, 23, 1); /* several blocks, the last one smaller */
         CHECK(!kin_winograd_weight_suits(&(kin_convolution_weight){.channels = 40}));
-        test_gaps(1, 2, 0, 7);
-        test_gaps(1, 3, 0, 8);
-        test_gaps(2, 3, 1, 9);
-        test_gaps(3, 1, 1, 6);
-        test_gaps(3, 2, 1, 8);
-        test_gaps(1, 1, 1, 5);
-        test_gaps(3, 1, 0, 12);
+        static const int64_t groups[][3] = {{18, 21, 1}, {37, 37, 37}, {32, 48, 2}}, gaps[][4] = {{1, 2, 0, 7}, {1, 3, 0, 8}, {2, 3, 1, 9}, {3, 1, 1, 6},
+                                            {3, 2, 1, 8}, {1, 1, 1, 5}, {3, 1, 0, 12}, {5, 2, 2, 12}};
+        for (unsigned i = 0; i < sizeof groups / sizeof *groups; i++)
+            for (unsigned j = 0; j < sizeof gaps / sizeof *gaps; j++)
+                test_gaps(gaps[j][0], gaps[j][1], gaps[j][2], gaps[j][3], groups[i][0], groups[i][1], groups[i][2]);
     }
     return check_report("convolution weight");
 }

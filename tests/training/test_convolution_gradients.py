@@ -18,8 +18,15 @@ CASES = {
     "padding": (16, 16, 1, 1, 1, 1, False, 9),
     "image": (3, 32, 7, 2, 3, 1, True, 30),
     "wide": (40, 33, 5, 3, 2, 1, True, 20),
-    "groups": (32, 32, 3, 1, 1, 4, False, 9),
+    "groups": (64, 96, 3, 1, 1, 2, False, 9),
+    "groups-stride": (48, 48, 5, 2, 2, 3, True, 17),
+    "small-groups": (32, 32, 3, 1, 1, 4, False, 9),
     "depthwise": (32, 32, 3, 1, 1, 32, False, 9),
+    "depthwise-stride": (40, 40, 3, 2, 1, 40, True, 17),
+    "depthwise-wide": (33, 33, 7, 1, 3, 33, True, 14),
+    "depthwise-gaps": (16, 16, 2, 3, 0, 16, True, 13),
+    "depthwise-padding": (24, 24, 3, 1, 3, 24, False, 4),
+    "several-filters": (16, 48, 3, 1, 1, 16, False, 9),
     "few-filters": (16, 4, 3, 1, 1, 1, True, 9),
     "one-filter": (32, 1, 3, 1, 1, 1, True, 11),
     "few-places": (64, 128, 3, 1, 1, 1, False, 2),
@@ -66,7 +73,7 @@ def test_gradients_of_a_convolution(name):
     width, out, kernel, stride, padding, groups, bias, size = CASES[name]
     model = nn.Conv2d(width, out, kernel, stride, padding, groups=groups, bias=bias)
     names = check(model, torch.randn(4, width, size, size, requires_grad=True))
-    ours = groups == 1 and name != "few-places"
+    ours = name not in ("few-places", "small-groups", "several-filters")
     assert any("aten.convolution_backward" in n for n in names) != ours
     if ours and name not in ("one", "padding"):
         assert any("library.conv_backward_weight" in n for n in names) and any("library.conv_backward_image" in n for n in names)
@@ -107,6 +114,9 @@ def test_channels_last_images_and_one_dim():
     check(nn.Conv2d(16, 32, 3, padding=1), x)
     names = check(nn.Conv1d(16, 24, 5, stride=2, padding=2), torch.randn(4, 16, 200, requires_grad=True))
     assert any("library.conv_backward_weight" in n for n in names)
+    names = check(nn.Conv1d(24, 24, 5, padding=2, groups=24), torch.randn(4, 24, 900, requires_grad=True))
+    assert any("library.conv_backward_weight" in n for n in names)
+    check(nn.Conv2d(40, 40, 3, padding=1, groups=40), torch.randn(4, 40, 9, 9).to(memory_format=torch.channels_last).requires_grad_())
 
 
 @needs_own_products

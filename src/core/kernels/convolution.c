@@ -523,7 +523,7 @@ multiply_lines(const part *w)
 
 /* The channels of one place: for each tap that lies inside, what it sees times its factors. */
 static void
-filter_place(const kin_convolution *x, const place *p, int64_t row)
+filter_place(const kin_convolution *x, const place *p, float *y)
 {
     enum { MOST = 64 };
     const float *seen[MOST], *factors[MOST];
@@ -531,7 +531,6 @@ filter_place(const kin_convolution *x, const place *p, int64_t row)
     int64_t tap = 0, start[SPACE];
     for (int d = 0; d < SPACE; d++)
         start[d] = first_seen(x, p, d);
-    float *y = x->y + row * x->filters;
     bool started = false;
     for (int64_t i = 0; i < x->kernel[0]; i++)
         for (int64_t j = 0; j < x->kernel[1]; j++)
@@ -563,7 +562,7 @@ find_taps(const kin_convolution *x, const place *p, int d, int64_t *first, int64
 
 /* Four places in a row that look at nothing outside of their lines. */
 static void
-filter_four(const kin_convolution *x, const place *p, int64_t row)
+filter_four(const kin_convolution *x, const place *p, float *y)
 {
     int64_t first, behind;
     find_taps(x, p, 1, &first, &behind);
@@ -571,7 +570,7 @@ filter_four(const kin_convolution *x, const place *p, int64_t row)
     kin_tile_filter_four(x->channels, behind > first ? (unsigned)(behind - first) : 0, (unsigned)x->kernel[2],
                          image + (first_seen(x, p, 1) + first * x->dilation[1]) * x->x_strides[3], x->dilation[1] * x->x_strides[3],
                          x->dilation[2] * x->x_strides[4], x->stride[2] * x->x_strides[4], x->panels + first * x->kernel[2] * x->channels,
-                         x->kernel[2] * x->channels, x->channels, x->y + row * x->filters, x->filters);
+                         x->kernel[2] * x->channels, x->channels, y, x->y_strides[4]);
 }
 
 static bool
@@ -587,15 +586,17 @@ filter_part(const kin_convolution *x, int64_t row, int64_t rows)
 {
     enum { NEAR = 1 << 14 /* results that are still near when they are all there */ };
     place p = find_place(x, row);
+    const int64_t *ys = x->y_strides;
     int64_t done = row; /* up to here what follows was done */
     bool ok = true;
     for (int64_t i = row, n; i < row + rows; i += n) {
         n = are_four_inside(x, &p, row + rows - i) ? 4 : 1;
+        float *y = x->y + p.batch * ys[0] + p.at[0] * ys[2] + p.at[1] * ys[3] + p.at[2] * ys[4];
         if (n == 4)
-            filter_four(x, &p, i);
+            filter_four(x, &p, y);
         else
-            filter_place(x, &p, i);
-        kin_convolution_finish(x, i, n, (unsigned)x->channels, 0, x->y + i * x->filters, x->filters);
+            filter_place(x, &p, y);
+        kin_convolution_finish(x, i, n, (unsigned)x->channels, 0, y, ys[4]);
         for (int64_t k = 0; k < n; k++)
             next_place(x, &p);
         if ((i + n - done) * x->filters < NEAR && i + n < row + rows)
@@ -710,7 +711,7 @@ static bool
 run_with_channels_last(const kin_convolution *x, kin_parallel parallel)
 {
     kin_convolution laid = *x;
-    if (x->scattered && !works_by_lines(x))
+    if (x->scattered && !is_depthwise(x) && !works_by_lines(x))
         return run_and_scatter(x, parallel);
     if (!x->scattered)
         lay_dense(x->filters, x->out, laid.y_strides);

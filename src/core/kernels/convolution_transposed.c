@@ -37,7 +37,7 @@ phase_of(const kin_convolution *x, int64_t phase, int64_t *at, int64_t *first)
         c.out[d] = at[d] < x->out[d] ? (x->out[d] - at[d] + s - 1) / s : 0;
         c.stride[d] = 1;
     }
-    c.phase = count_phases(x) > 1;
+    c.phase = count_phases(x) > 1 || x->groups > 1;
     return c;
 }
 
@@ -70,20 +70,38 @@ kin_transposed_panels_len(const kin_convolution *x)
     return len;
 }
 
+/* Panels of one phase. What were channels are filters here, which are those of their group; of a depthwise one both are one. */
+static void
+make_panels(const kin_convolution *c, const float *weight, const int64_t *strides, float *panels)
+{
+    bool depthwise = c->groups == c->channels && c->groups == c->filters;
+    int64_t turned[2 + SPACE] = {depthwise ? strides[0] : strides[1], strides[0], strides[2], strides[3], strides[4]};
+    if (c->groups == 1 || depthwise) {
+        kin_convolution_make_panels(c, weight, turned, panels);
+        return;
+    }
+    kin_convolution of = *c;
+    of.channels /= c->groups;
+    of.filters /= c->groups;
+    of.groups = 1;
+    for (int64_t g = 0; g < c->groups; g++, panels += kin_convolution_panels_len(&of))
+        kin_convolution_make_panels(&of, weight + g * of.channels * strides[0], turned, panels);
+}
+
 void
 kin_transposed_make_panels(const kin_convolution *x, const float *weight, const int64_t *strides, float *panels)
 {
     for (int64_t p = 0; p < count_phases(x); p++) {
-        int64_t at[SPACE], first[SPACE], turned[2 + SPACE] = {strides[1], strides[0]};
+        int64_t at[SPACE], first[SPACE], backwards[2 + SPACE] = {strides[0], strides[1]};
         kin_convolution c = phase_of(x, p, at, first);
         const float *from = weight;
         if (sees_nothing(&c))
             continue;
         for (int d = 0; d < SPACE; d++) {
             from += (first[d] + (c.kernel[d] - 1) * x->stride[d]) * strides[2 + d];
-            turned[2 + d] = -x->stride[d] * strides[2 + d];
+            backwards[2 + d] = -x->stride[d] * strides[2 + d];
         }
-        kin_convolution_make_panels(&c, from, turned, panels);
+        make_panels(&c, from, backwards, panels);
         panels += kin_convolution_panels_len(&c);
     }
 }
@@ -99,7 +117,7 @@ kin_transposed_run(const kin_convolution *x, kin_parallel parallel)
     for (int64_t p = 0; p < count_phases(x); p++) {
         int64_t at[SPACE], first[SPACE];
         kin_convolution c = phase_of(x, p, at, first);
-        c.scattered = c.phase;
+        c.scattered = count_phases(x) > 1;
         c.panels = panels;
         c.y_strides[0] = dense[0];
         for (int d = 0; d < SPACE; d++) {

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/kernels/convolution_priv.h"
 #include "core/kernels/winograd_weight.h"
 #include "core/tier/threads.h"
 #include "core/tiles/tile.h"
@@ -236,9 +237,31 @@ run_joined(const kin_convolution_weight *x, kin_parallel parallel)
     return ok;
 }
 
+/* -- groups ----------------------------------------------------------------------------------------------------------- */
+
+/* One after the other. */
+static bool
+run_groups(const kin_convolution_weight *x, kin_parallel parallel)
+{
+    kin_convolution_weight of = *x;
+    of.channels /= x->groups;
+    of.filters /= x->groups;
+    of.groups = 1;
+    bool ok = true;
+    for (int64_t g = 0; ok && g < x->groups; g++) {
+        of.x = x->x + g * of.channels * x->x_strides[1];
+        of.back = x->back + g * of.filters * x->back_strides[1];
+        of.to = x->to + g * of.filters * taps_of(x) * of.channels;
+        ok = kin_convolution_weight_run(&of, parallel);
+    }
+    return ok;
+}
+
 bool
 kin_convolution_weight_run(const kin_convolution_weight *x, kin_parallel parallel)
 {
+    if (x->groups > 1)
+        return x->groups == x->channels && x->groups == x->filters ? kin_depthwise_weight_run(x, parallel) : run_groups(x, parallel);
     bool few = x->channels < VECTOR && x->kernel[1] > 1 && x->dilation[1] == 1, finite = false;
     if (kin_winograd_weight_suits(x) && !kin_winograd_weight_run(x, parallel, &finite))
         return false;

@@ -44,6 +44,17 @@ pays_to_turn(const rewriting *r, kin_irn call)
     return elements <= CACHED || elements == sizes[0] * sizes[1] || kin_ir_numel(r->p, back) / kin_ir_sizes(r->p, back)[1] >= PLACES;
 }
 
+/* One group, as many as channels and filters, or some of which each fills vectors. */
+static bool
+suits_groups(const rewriting *r, kin_irn call, const kin_library_call *c)
+{
+    enum { LEAST = 16 };
+    int64_t channels = kin_ir_sizes(r->p, kin_ir_arg(r->p, call, 1))[1], filters = kin_ir_sizes(r->p, kin_ir_arg(r->p, call, 0))[1], groups = c->groups;
+    if (groups == 1 || c->transposed)
+        return groups == 1;
+    return (groups == channels && groups == filters) || (groups > 0 && channels / groups >= LEAST && filters / groups >= LEAST);
+}
+
 /* (grad, input, weight, bias sizes, stride, padding, dilation, transposed, output padding, groups, mask) -> their gradients */
 bool
 rewrite_reads_convolution_backward(const rewriting *r, kin_irn call, kin_library_call *out)
@@ -55,9 +66,9 @@ rewrite_reads_convolution_backward(const rewriting *r, kin_irn call, kin_library
     kin_irn x = kin_ir_arg(r->p, call, 1), weight = kin_ir_arg(r->p, call, 2);
     const kin_ir_node *node = kin_ir_at(r->p, x);
     unsigned n = node->ndim - 2u;
-    *out = (kin_library_call){.kind = KIN_LIBRARY_CONV, .nspatial = (uint8_t)n, .groups = 1, .own = true, .transposed = args[7].kind == KIN_ATEN_BOOL && args[7].i,
+    *out = (kin_library_call){.kind = KIN_LIBRARY_CONV, .nspatial = (uint8_t)n, .groups = args[9].i, .own = true, .transposed = args[7].kind == KIN_ATEN_BOOL && args[7].i,
                               .call = (uint32_t)kin_ir_attrs(r->p, call)[0]};
-    if (node->ndim < 3 || n > 2 || node->dtype != KIN_F32 || args[7].kind != KIN_ATEN_BOOL || args[9].kind != KIN_ATEN_INT || args[9].i != 1 ||
+    if (node->ndim < 3 || n > 2 || node->dtype != KIN_F32 || args[7].kind != KIN_ATEN_BOOL || args[9].kind != KIN_ATEN_INT || !suits_groups(r, call, out) ||
         !is_mask(r, &args[10]) || !rewrite_read_ints(r, &args[4], n, out->stride) || !rewrite_read_ints(r, &args[5], n, out->padding) ||
         !rewrite_read_ints(r, &args[6], n, out->dilation))
         return false;
@@ -72,7 +83,7 @@ static bool
 is_product(const rewriting *r, kin_irn call, const kin_library_call *c)
 {
     const int64_t *weight = kin_ir_sizes(r->p, kin_ir_arg(r->p, call, 2));
-    bool plain = c->nspatial == 2 && !c->transposed;
+    bool plain = c->nspatial == 2 && !c->transposed && c->groups == 1;
     for (unsigned d = 0; d < c->nspatial; d++)
         plain = plain && weight[2 + d] == 1 && c->stride[d] == 1 && c->padding[d] == 0;
     return plain;
@@ -131,7 +142,7 @@ emit_filters(rewriting *r, kin_irn n, kin_irn call, const kin_library_call *c)
     int64_t sizes[KIN_IR_MAX_DIMS], last[KIN_IR_MAX_DIMS], dims[KIN_IR_MAX_DIMS] = {0};
     unsigned ndim = kin_ir_at(r->p, n)->ndim;
     memcpy(sizes, kin_ir_sizes(r->p, n), ndim * sizeof *sizes);
-    kin_irn x = kin_convolution_weight_wants_last(sizes[1]) ? rewrite_image(r, image, false) : rewrite_copy(r, image);
+    kin_irn x = c->groups > 1 || kin_convolution_weight_wants_last(sizes[1]) ? rewrite_image(r, image, false) : rewrite_copy(r, image);
     if (is_product(r, call, c))
         return kin_ir_reshape(q, emit_product(r, c, turned(q, as_rows(q, back)), as_rows(q, x)), ndim, sizes);
     kin_library_call made = *c;

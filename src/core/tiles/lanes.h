@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #define AVX512 __attribute__((target("avx512f")))
+#define INLINE_AVX512 __attribute__((always_inline)) AVX512 static inline
 
 /* The first n lanes, or all. */
 AVX512 static inline __mmask16

@@ -7,8 +7,6 @@
 #include "core/tiles/lanes.h"
 #include "core/tiles/tile.h"
 
-#define INLINE_AVX512 __attribute__((always_inline)) AVX512 static inline
-
 INLINE_AVX512 void
 sums_begin(__m512 sums[][2], const int rows)
 {

@@ -79,6 +79,10 @@ void kin_tile_filter(int64_t n, unsigned taps, const float *const *x, const floa
 /* Four of these, `next` and `to_next` apart: taps lie in lines, each at x + its line * `line` + its number * `tap`, factors likewise. */
 void kin_tile_filter_four(int64_t n, unsigned lines, unsigned taps, const float *x, int64_t line, int64_t tap, int64_t next,
                           const float *factors, int64_t factor_line, int64_t factor_tap, float *to, int64_t to_next);
+/* Gradients of such filters: to[tap * to_tap + i] += the sum over places p of back[p * back_next + i] * x[p * x_next + tap * x_tap + i], i < n
+ * (tile_depthwise.c). */
+void kin_tile_filter_back(int64_t n, unsigned taps, int64_t places, const float *back, int64_t back_next, const float *x, int64_t x_next, int64_t x_tap,
+                          float *to, int64_t to_tap);
 /* Winograd's minimal filtering (winograd.h): what the 4 x 4 places that a 2 x 2 tile of results sees become, `to_step` apart in `to`; ... */
 void kin_tile_winograd_image(int64_t channels, const float *const *seen, float *to, int64_t to_step);
 /* ... what the 3 x 3 taps of n filters become (16 of them), and back; ... */

@@ -169,8 +169,7 @@ static kin_convolution
 shape_convolution(const launch_running *r, const kin_library_call *c, const kin_extern_call *call, const kin_buf *y)
 {
     const kin_extern_arg *x = &call->args[0], *weight = &call->args[1];
-    kin_convolution k = {.batch = x->sizes[0], .channels = x->sizes[1], .filters = weight->sizes[c->transposed ? 1 : 0], .groups = c->groups,
-                         
+    kin_convolution k = {.batch = x->sizes[0], .channels = x->sizes[1], .filters = c->transposed ? weight->sizes[1] * c->groups : weight->sizes[0], .groups = c->groups,
                          .pairs = r->p->buffers.at[x->buffer].dtype == KIN_BF16, .limited = c->post != KIN_POST_NONE, .least = (float)c->least, .most = (float)c->most};
     for (unsigned d = 0; d < KIN_CONVOLUTION_SPACE; d++) {
         int at = (int)(d + c->nspatial) - KIN_CONVOLUTION_SPACE;
@@ -231,7 +230,8 @@ run_conv_weight(launch_running *r, const kin_library_call *c, const kin_extern_c
         return true;
     const kin_extern_arg *back = &call->args[0], *image = &call->args[1];
     const kin_buf *to = &r->p->buffers.at[b];
-    kin_convolution_weight x = {.batch = image->sizes[0], .channels = image->sizes[1], .filters = back->sizes[1], .to = r->data[b]};
+    kin_convolution_weight x = {.batch = image->sizes[0], .channels = image->sizes[1], .filters = back->sizes[1], .groups = c->groups,
+                                .to = r->data[b]};
     x.x = lay_plane(r, image, x.in, x.x_strides);
     x.back = lay_plane(r, back, x.out, x.back_strides);
     for (unsigned d = 0; d < 2; d++) {
