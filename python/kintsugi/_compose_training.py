@@ -13,6 +13,7 @@ from torch._prims_common import suggest_memory_format
 _aten = torch.ops.aten
 
 _WIDE = (torch.float32, torch.float64)
+_HALF = (torch.bfloat16, torch.float16)
 
 
 def _where(condition, value, other):
@@ -258,7 +259,7 @@ def _mse_loss_backward(grad, x, target, reduction):
 # -- attention -------------------------------------------------------------------------------------------------------
 
 # Longest sequences whose weights are made as one tensor, in multiples of the depth of a head: kept for the backward they take half as much memory as
-# query, key, value and result of that head together.
+# query, key, value and result of that head together (in half precision as much: the weights are floats).
 _LONGEST = 2
 
 
@@ -269,13 +270,22 @@ def _lies_by_heads(x):
 
 def _is_short_attention(query, key, value, dropout_p, mask):
     """Attention of short sequences is a few small products; the operator for long ones goes over blocks of them, on one thread."""
-    if dropout_p != 0 or query.dim() != 4 or not _are_wide(query, key, value, mask) or not query.dtype == key.dtype == value.dtype:
+    if dropout_p != 0 or query.dim() != 4 or query.dtype not in (*_WIDE, *_HALF) or not query.dtype == key.dtype == value.dtype:
         return False
     longest = _LONGEST * query.shape[3]
     same = query.shape[:2] == key.shape[:2] and key.shape == value.shape and query.shape[3] == key.shape[3]
     if not same or query.numel() == 0 or key.numel() == 0 or query.shape[2] > longest or key.shape[2] > longest or _lies_by_heads(query) is None:
         return False
     return mask is None or (mask.dim() in (2, 4) and mask.dtype == query.dtype and not mask.requires_grad)
+
+
+def _as_floats(*tensors):
+    """What is computed with: half precision is floats inside of the operators, too."""
+    return [_aten._to_copy.default(x, dtype=torch.float32) if x is not None and x.dtype in _HALF else x for x in tensors]
+
+
+def _as_before(x, like):
+    return x if x.dtype == like.dtype else _aten._to_copy.default(x, dtype=like.dtype)
 
 
 def _by_heads(x):
@@ -325,17 +335,21 @@ def _flash_attention(query, key, value, dropout_p=0.0, is_causal=False, *, attn_
     wanted = query.requires_grad or key.requires_grad or value.requires_grad
     if not wanted or not _is_short_attention(query, key, value, dropout_p, attn_mask):
         return NotImplemented
+    asked = query
+    query, key, value, attn_mask = _as_floats(query, key, value, attn_mask)
     weights, most, total = _softmax(_scores(query, key, is_causal, attn_mask, scale), attn_mask)
     logsum = _aten.squeeze.dim(_aten.add.Tensor(most, _aten.log.default(total)), 3)
     logsum = _aten.transpose.int(_aten.clone.default(_aten.transpose.int(logsum, 1, 2), memory_format=torch.contiguous_format), 1, 2)
     out = _aten.bmm.default(_by_heads(weights), _by_heads(value))
-    return _from_heads(out, query.shape[0], _lies_by_heads(query)), logsum
+    return _as_before(_from_heads(out, query.shape[0], _lies_by_heads(query)), asked), logsum
 
 
 def _flash_attention_backward(grad, query, key, value, out, logsum, dropout_p, is_causal, *, attn_mask=None, scale=None):
     if not _is_short_attention(query, key, value, dropout_p, attn_mask) or grad.dtype != query.dtype:
         return NotImplemented
     batch, heads, rows, depth = query.shape
+    asked = query
+    query, key, value, out, grad, attn_mask = _as_floats(query, key, value, out, grad, attn_mask)
     weights, _, _ = _softmax(_scores(query, key, is_causal, attn_mask, scale), attn_mask)  # those of the forward
     flat, back = _by_heads(weights), _by_heads(grad)
     dvalue = _aten.bmm.default(_aten.transpose.int(flat, 1, 2), back)
@@ -346,7 +360,7 @@ def _flash_attention_backward(grad, query, key, value, out, logsum, dropout_p, i
     dscores = _by_heads(dscores)
     dquery = _aten.bmm.default(dscores, _by_heads(key))
     dkey = _aten.bmm.default(_aten.transpose.int(dscores, 1, 2), _by_heads(query))
-    return tuple(_from_heads(x, batch, True) for x in (dquery, dkey, dvalue))
+    return tuple(_as_before(_from_heads(x, batch, True), asked) for x in (dquery, dkey, dvalue))
 
 
 # -- parts -----------------------------------------------------------------------------------------------------------

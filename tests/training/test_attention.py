@@ -43,6 +43,54 @@ def test_short_attention(kind, layout):
 
 
 @pytest.mark.compiled_gradients
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("kind", ["none", "numbers", "causal"])
+def test_short_attention_in_half_precision(kind, dtype):
+    """As near to float64 as the operator is; both round what they return."""
+    torch.manual_seed(0)
+    inputs = [torch.randn(2, 7, 3, 8).to(dtype).transpose(1, 2).requires_grad_() for _ in range(3)]
+    mask = _mask(kind)
+    mask = None if mask is None else mask.to(dtype)
+
+    def attend(q, k, v, mask):
+        return F.scaled_dot_product_attention(q * 1.0, k, v, attn_mask=mask, is_causal=kind == "causal").transpose(1, 2).reshape(2, 7, 24) * 2
+
+    def both(fn, inputs, mask):
+        out = fn(*inputs, mask)
+        return [out, *torch.autograd.grad(out.square().sum(), inputs)]
+
+    compiled = kintsugi.compile(attend)
+    exact = both(attend, [x.detach().double().requires_grad_() for x in inputs], None if mask is None else mask.double())
+    for _ in range(5):
+        for ours, theirs, right in zip(both(compiled, inputs, mask), both(attend, inputs, mask), exact, strict=True):
+            assert ours.dtype == theirs.dtype == dtype and ours.stride() == theirs.stride()
+            far = torch.finfo(dtype).eps * right.abs().max()
+            assert (ours - right).abs().max() <= (theirs - right).abs().max() + far
+    row = kintsugi.stats(compiled)["kernels"][0]
+    assert (row["compiled"] and row["library_calls"] == 7) or "steps are faster" in row["reason"]
+
+
+@pytest.mark.compiled_gradients
+def test_autocast_in_bfloat16():
+    """Products as large as those that some processors leave to PyTorch."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(128, 256), torch.nn.GELU(), torch.nn.Linear(256, 64, bias=False))
+    x = torch.randn(64, 128)
+
+    def objective(x):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = model(x)
+        return y.float().square().mean()
+
+    compiled = kintsugi.compile(objective)
+    for _ in range(5):
+        expected, got = objective(x), compiled(x)
+        torch.testing.assert_close(got, expected, rtol=1e-2, atol=1e-3)
+        for a, b in zip(*(torch.autograd.grad(loss, list(model.parameters())) for loss in (expected, got)), strict=True):
+            assert a.dtype == b.dtype and (a - b).abs().max() <= 2e-2 * a.abs().max()
+
+
+@pytest.mark.compiled_gradients
 def test_long_attention_stays_an_operator():
     q = torch.randn(1, 2, 40, 8, requires_grad=True)
     compiled = kintsugi.compile(lambda q: (F.scaled_dot_product_attention(q, q, q) * 2).sin())

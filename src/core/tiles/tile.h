@@ -57,6 +57,8 @@ void kin_tile_pack(int64_t k, unsigned columns, const float *b, int64_t row_stri
 
 /* Does this processor multiply pairs of bfloat16? */
 bool kin_tile_has_pairs(void);
+/* ... or whole matrices of them? We do not do that, but oneDNN does. */
+bool kin_tile_has_matrices(void);
 /* kin_tile_multiply, where an element of a and b is a word: two neighbours along k, both bfloat16. k and lda count words. */
 void kin_tile_multiply_pairs(unsigned rows, unsigned columns, int64_t k, const float *a, int64_t lda, const float *b, float *c,
                              int64_t ldc, bool add, const float *soon);

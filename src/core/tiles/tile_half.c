@@ -9,6 +9,7 @@
 
 #if defined(__x86_64__)
 
+#include <cpuid.h>
 #include <immintrin.h>
 
 #define AVX512 __attribute__((target("avx512f,avx512bw,avx512vl")))
@@ -18,6 +19,14 @@ bool
 kin_tile_has_pairs(void)
 {
     return __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
+}
+
+bool
+kin_tile_has_matrices(void)
+{
+    enum { LEAF = 7, AMX_BF16 = 1 << 22 };
+    unsigned a, b, c, d;
+    return kin_tile_has_pairs() && __get_cpuid_count(LEAF, 0, &a, &b, &c, &d) && (d & AMX_BF16) != 0;
 }
 
 #define TILE_TARGET PAIRS
@@ -62,6 +71,12 @@ widen(unsigned n, const uint16_t *x, bool bfloat, float *to)
 }
 
 #else
+
+bool
+kin_tile_has_matrices(void)
+{
+    return false;
+}
 
 bool
 kin_tile_has_pairs(void)
