@@ -140,6 +140,30 @@ def test_what_stands_between_convolutions_lies_channels_last():
 
 
 @needs_own_products
+@pytest.mark.parametrize("affine", [True, False])
+@pytest.mark.parametrize("groups", [1, 4, 24])
+def test_group_norms_between_convolutions(groups, affine):
+    """Their gradients by channel, also where the mean is far from 0; nothing is turned from one layout into the other for them."""
+    torch.manual_seed(11)
+    norm = nn.GroupNorm(groups, 24, affine=affine)
+    model = nn.Sequential(nn.Conv2d(16, 24, 3, padding=1, bias=False), norm, nn.SiLU(), nn.Conv2d(24, 16, 3, padding=1))
+    x = torch.randn(3, 16, 12, 12, requires_grad=True)
+    check(model, x)
+    shifted = nn.Sequential(nn.Conv2d(16, 24, 3, padding=1), norm, nn.SiLU(), nn.Conv2d(24, 16, 3, padding=1))
+    with torch.no_grad():
+        shifted[0].bias.fill_(50.0)
+    compiled = kintsugi.compile(lambda x: shifted(x).square().mean())
+    exact = copy.deepcopy(shifted).double()
+    wide = x.detach().double().requires_grad_()
+    right = torch.autograd.grad(exact(wide).square().mean(), [wide, *exact.parameters()])
+    theirs = torch.autograd.grad(shifted(x).square().mean(), [x, *shifted.parameters()])
+    for _ in range(3):
+        ours = torch.autograd.grad(compiled(x), [x, *shifted.parameters()])
+    for a, b, c in zip(ours, theirs, right, strict=True):
+        assert (a - c).abs().max() <= 2 * (b - c).abs().max() + 1e-4 * c.abs().max()
+
+
+@needs_own_products
 def test_joined_images_whose_channels_lie_apart():
     """torch.cat gives an image whose channels lie apart; the filters' gradient wants them side by side."""
     torch.manual_seed(8)

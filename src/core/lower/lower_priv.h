@@ -95,6 +95,12 @@ kin_irn low_operand(low_call *c, const kin_aten_arg *a, kin_dtype dtype);
 kin_irn low_like(low_call *c, kin_irn a, double value);
 kin_irn low_expand_like(low_call *c, kin_irn a, kin_irn like);
 kin_irn low_reshape_like(low_call *c, kin_irn a, unsigned k);  /* to the sizes of result k; 0 when it does not fit */
+/* Of group norms (rules_nn.c): numbers of channels, [N, C, 1], summed up for each group, [N, groups, 1, 1]; ... */
+kin_irn low_sum_channels(low_call *c, kin_irn channels, int64_t groups);
+/* ... a number of each group for each of its channels, in memory: [N, C, 1]; ... */
+kin_irn low_by_channel(low_call *c, kin_irn group, int64_t channels);
+/* ... a weight or bias, [C], as large as `like`, [N, C, 1]; 0 when it is of another kind. */
+kin_irn low_as_channels(low_call *c, kin_irn a, kin_irn like);
 kin_irn low_compare(low_call *c, kin_ir_op op, kin_irn a, double value);
 /* The same elements, stored anew. */
 kin_irn low_copy(low_call *c, kin_irn a);

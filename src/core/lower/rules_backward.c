@@ -383,6 +383,47 @@ rule_layer_norm_backward(low_call *c, int row)
     return done_norm(c, &n);
 }
 
+/* A number of each channel, [N, C, 1], as large as x, [N, C, ...]; in memory before, so that it is not computed for each place. */
+static kin_irn
+along_places(low_call *c, kin_irn a, kin_irn x)
+{
+    int64_t sizes[MAX] = {low_sizes_of(c, x)[0], low_sizes_of(c, x)[1]};
+    for (unsigned d = 2; d < low_ndim_of(c, x); d++)
+        sizes[d] = 1;
+    return low_expand_like(c, kin_ir_reshape(c->ir, kin_ir_unary(c->ir, KIN_IR_CAST, a), low_ndim_of(c, x), sizes), x);
+}
+
+/* Next to convolutions, which want the channels last: sums over places for each channel, then over the channels of a group, and the input's gradient is a factor of
+ * the incoming one, a factor of the input and a summand for each channel. mean and n->rstd are [N, groups, 1, 1]. */
+static bool
+group_norm_back_by_channels(low_call *c, const norm *n, kin_irn x, kin_irn mean, int64_t groups)
+{
+    int64_t batch = low_sizes_of(c, x)[0], channels = low_sizes_of(c, x)[1], flat[3] = {batch, channels, kin_ir_numel(c->ir, x) / (batch * channels)}, places[] = {2};
+    double elements = (double)(channels / groups * flat[2]);
+    kin_irn g = kin_ir_reshape(c->ir, n->g, 3, flat), all = kin_ir_reshape(c->ir, x, 3, flat), middle_of = low_by_channel(c, mean, channels);
+    kin_irn turn = sum_over(c, mul(c, g, sub(c, all, along_places(c, middle_of, all))), places, 1), sum = sum_over(c, g, places, 1);
+    kin_irn rstd = low_by_channel(c, n->rstd, channels);
+    unsigned k = 0;
+    if (n->mask[0]) {
+        kin_irn weight = n->weight == 0 ? 0 : low_as_channels(c, n->weight, rstd);
+        if (n->weight != 0 && weight == 0)
+            return false;
+        kin_irn of_group = low_bin(c, KIN_IR_DIV, low_sum_channels(c, weight == 0 ? turn : mul(c, turn, weight), groups), elements);
+        kin_irn middle = low_bin(c, KIN_IR_DIV, low_sum_channels(c, weight == 0 ? sum : mul(c, sum, weight), groups), elements);
+        kin_irn factor = mul(c, mul(c, n->rstd, n->rstd), mul(c, n->rstd, of_group)), summand = mul(c, n->rstd, middle);
+        kin_irn made = mul(c, n->g, along_places(c, weight == 0 ? rstd : mul(c, rstd, weight), x));
+        made = sub(c, made, mul(c, sub(c, x, along_places(c, middle_of, x)), along_places(c, low_by_channel(c, factor, channels), x)));
+        made = sub(c, made, along_places(c, low_by_channel(c, summand, channels), x));
+        if (!low_done(c, k, low_reshape_like(c, made, k)))
+            return false;
+        k++;
+    }
+    if (n->mask[1] && !low_done(c, k, low_reshape_like(c, sum_over(c, mul(c, turn, rstd), (int64_t[]){0}, 1), k)))
+        return false;
+    k += n->mask[1];
+    return !n->mask[2] || low_done(c, k, low_reshape_like(c, sum_over(c, sum, (int64_t[]){0}, 1), k));
+}
+
 /* (g, x, mean, rstd, weight, N, C, places, groups, mask); dims are taken apart into [N, groups, channels of a group, places]. */
 bool
 rule_group_norm_backward(low_call *c, int row)
@@ -394,6 +435,15 @@ rule_group_norm_backward(low_call *c, int row)
         || kin_ir_numel(c->ir, x) != batch * channels * places || kin_ir_numel(c->ir, n.g) != batch * channels * places
         || low_dtype_of(c, n.g) != low_dtype_of(c, x) || !read_mask(c, 9, n.mask))
         return false;
+    if (low_ndim_of(c, x) >= 3 && c->l->options->channels_last) {
+        int64_t by_group[4] = {batch, groups, 1, 1};
+        if (kin_ir_numel(c->ir, mean) != batch * groups || kin_ir_numel(c->ir, rstd) != batch * groups || (low_arg(c, 4, "weight") != NULL && weight == 0))
+            return false;
+        n.rstd = kin_ir_reshape(c->ir, kin_ir_cast(c->ir, rstd, low_dtype_of(c, x)), 4, by_group);
+        n.weight = weight;
+        return group_norm_back_by_channels(c, &n, x, kin_ir_reshape(c->ir, kin_ir_cast(c->ir, mean, low_dtype_of(c, x)), 4, by_group),
+                                           groups);
+    }
     int64_t sizes[4] = {batch, groups, channels / groups, places};
     x = kin_ir_reshape(c->ir, x, 4, sizes);
     n.g = kin_ir_reshape(c->ir, n.g, 4, sizes);

@@ -114,23 +114,26 @@ scale_channels(low_call *c, kin_irn x, kin_irn w, kin_irn b, kin_irn *y)
 static kin_irn
 sum_groups(low_call *c, kin_irn x, int64_t groups)
 {
-    int64_t sizes[4] = {low_sizes_of(c, x)[0], groups, low_sizes_of(c, x)[1] / groups, 1};
-    kin_irn channels = kin_ir_reduce(c->ir, KIN_IR_REDUCE_SUM, x, 1, (int64_t[]){2});
+    return low_sum_channels(c, kin_ir_reduce(c->ir, KIN_IR_REDUCE_SUM, x, 1, (int64_t[]){2}), groups);
+}
+
+kin_irn
+low_sum_channels(low_call *c, kin_irn channels, int64_t groups)
+{
+    int64_t sizes[4] = {low_sizes_of(c, channels)[0], groups, low_sizes_of(c, channels)[1] / groups, 1};
     return kin_ir_reduce(c->ir, KIN_IR_REDUCE_SUM, kin_ir_reshape(c->ir, channels, 4, sizes), 1, (int64_t[]){2});
 }
 
-/* A number of each group for each of its channels, in memory: [N, C, 1]. */
-static kin_irn
-by_channel(low_call *c, kin_irn group, int64_t channels)
+kin_irn
+low_by_channel(low_call *c, kin_irn group, int64_t channels)
 {
     const int64_t *have = low_sizes_of(c, group);
     int64_t wide[4] = {have[0], have[1], channels / have[1], 1}, flat[3] = {have[0], channels, 1};
     return kin_ir_reshape(c->ir, kin_ir_expand(c->ir, group, 4, wide), 3, flat);
 }
 
-/* A weight or bias, [C], as [N, C, 1]; 0 when it is of another kind. */
-static kin_irn
-as_channels(low_call *c, kin_irn a, kin_irn like)
+kin_irn
+low_as_channels(low_call *c, kin_irn a, kin_irn like)
 {
     int64_t flat[3] = {1, low_sizes_of(c, like)[1], 1};
     if (kin_ir_numel(c->ir, a) != flat[1])
@@ -148,19 +151,19 @@ normalise_channels(low_call *c, kin_irn x, int64_t groups, kin_irn w, kin_irn b,
     double elements = (double)(channels / groups * flat[2]);
     kin_irn all = kin_ir_reshape(c->ir, x, 3, flat);
     kin_irn mean = low_bin(c, KIN_IR_DIV, sum_groups(c, all, groups), elements);
-    kin_irn middle = kin_ir_unary(c->ir, KIN_IR_CAST, by_channel(c, mean, channels));
+    kin_irn middle = kin_ir_unary(c->ir, KIN_IR_CAST, low_by_channel(c, mean, channels));
     kin_irn away = low_bi(c, KIN_IR_SUB, all, low_expand_like(c, middle, all));
     kin_irn var = low_bin(c, KIN_IR_DIV, sum_groups(c, low_bi(c, KIN_IR_MUL, away, away), groups), elements);
-    kin_irn rstd = low_un(c, KIN_IR_RSQRT, low_bin(c, KIN_IR_ADD, var, eps)), factor = by_channel(c, rstd, channels);
+    kin_irn rstd = low_un(c, KIN_IR_RSQRT, low_bin(c, KIN_IR_ADD, var, eps)), factor = low_by_channel(c, rstd, channels);
     if (w != 0) {
-        kin_irn as = as_channels(c, w, factor);
+        kin_irn as = low_as_channels(c, w, factor);
         if (as == 0)
             return false;
         factor = low_bi(c, KIN_IR_MUL, factor, as);
     }
-    kin_irn summand = low_un(c, KIN_IR_NEG, low_bi(c, KIN_IR_MUL, by_channel(c, mean, channels), factor));
+    kin_irn summand = low_un(c, KIN_IR_NEG, low_bi(c, KIN_IR_MUL, low_by_channel(c, mean, channels), factor));
     if (b != 0) {
-        kin_irn as = as_channels(c, b, summand);
+        kin_irn as = low_as_channels(c, b, summand);
         if (as == 0)
             return false;
         summand = low_bi(c, KIN_IR_ADD, summand, as);
