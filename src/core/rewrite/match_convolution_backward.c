@@ -44,11 +44,11 @@ pays_to_turn(const rewriting *r, kin_irn call)
     return elements <= CACHED || elements == sizes[0] * sizes[1] || kin_ir_numel(r->p, back) / kin_ir_sizes(r->p, back)[1] >= PLACES;
 }
 
-/* One group, as many as channels and filters, or some of which each fills vectors. */
+/* One group, as many as channels and filters, or some of which each has enough of both. */
 static bool
 suits_groups(const rewriting *r, kin_irn call, const kin_library_call *c)
 {
-    enum { LEAST = 16 };
+    enum { LEAST = 8 };
     int64_t channels = kin_ir_sizes(r->p, kin_ir_arg(r->p, call, 1))[1], filters = kin_ir_sizes(r->p, kin_ir_arg(r->p, call, 0))[1], groups = c->groups;
     if (groups == 1 || c->transposed)
         return groups == 1;
