@@ -335,22 +335,30 @@ def _flash_attention(query, key, value, dropout_p=0.0, is_causal=False, *, attn_
     wanted = query.requires_grad or key.requires_grad or value.requires_grad
     if not wanted or not _is_short_attention(query, key, value, dropout_p, attn_mask):
         return NotImplemented
-    asked = query
+    asked, given = query, (key, attn_mask, is_causal, scale)
     query, key, value, attn_mask = _as_floats(query, key, value, attn_mask)
     weights, most, total = _softmax(_scores(query, key, is_causal, attn_mask, scale), attn_mask)
+    asked.kintsugi_weights = (given, weights)
     logsum = _aten.squeeze.dim(_aten.add.Tensor(most, _aten.log.default(total)), 3)
     logsum = _aten.transpose.int(_aten.clone.default(_aten.transpose.int(logsum, 1, 2), memory_format=torch.contiguous_format), 1, 2)
     out = _aten.bmm.default(_by_heads(weights), _by_heads(value))
     return _as_before(_from_heads(out, query.shape[0], _lies_by_heads(query)), asked), logsum
 
 
+def _weights_of(query, key, is_causal, mask, scale):
+    """Those that the forward made of the same tensors, which left them with its query. Made anew they would be calls of their own: nobody sees that calls are equal."""
+    (other, *settings), weights = getattr(query, "kintsugi_weights", ((None,), None))
+    return weights if other is key and settings[0] is mask and settings[1:] == [is_causal, scale] else None
+
+
 def _flash_attention_backward(grad, query, key, value, out, logsum, dropout_p, is_causal, *, attn_mask=None, scale=None):
     if not _is_short_attention(query, key, value, dropout_p, attn_mask) or grad.dtype != query.dtype:
         return NotImplemented
     batch, heads, rows, depth = query.shape
-    asked = query
+    asked, weights = query, _weights_of(query, key, is_causal, attn_mask, scale)
     query, key, value, out, grad, attn_mask = _as_floats(query, key, value, out, grad, attn_mask)
-    weights, _, _ = _softmax(_scores(query, key, is_causal, attn_mask, scale), attn_mask)  # those of the forward
+    if weights is None:
+        weights, _, _ = _softmax(_scores(query, key, is_causal, attn_mask, scale), attn_mask)
     flat, back = _by_heads(weights), _by_heads(grad)
     dvalue = _aten.bmm.default(_aten.transpose.int(flat, 1, 2), back)
     dweights = _aten.bmm.default(back, _aten.transpose.int(_by_heads(value), 1, 2))
