@@ -90,6 +90,19 @@ test_both(void)
     CHECK_EQ(kin_abtest_note_both(&close, 850, 1000, false, TRIALS), KIN_ABTEST_KEEP);
 }
 
+/* Both cost a call three times its time: no answer takes long. */
+static void
+test_both_in_doubt(double ratio, kin_abtest_end expected, int most)
+{
+    kin_abtest d = {0};
+    kin_abtest_end end = KIN_ABTEST_OPEN;
+    int calls = 0;
+    for (; end == KIN_ABTEST_OPEN && calls < 100; calls++)
+        end = kin_abtest_note_both(&d, 1000 * ratio, 1000, false, 3);
+    CHECK(end == expected && d.decided && d.uses > 0);
+    CHECK_EQ(calls, most);
+}
+
 int
 main(void)
 {
@@ -100,6 +113,10 @@ main(void)
     test_ratio(2, 0, SEEDS * 2 / 100, 200);
     test_soon();
     test_both();
+    test_both_in_doubt(0.95, KIN_ABTEST_KEEP, 4); /* the first run of ours is not counted */
+    test_both_in_doubt(1.05, KIN_ABTEST_KEEP, 4);
+    test_both_in_doubt(1.2, KIN_ABTEST_DROP, 7);
+    test_both_in_doubt(2, KIN_ABTEST_DROP, 7);
     kin_abtest d = {0};
     kin_abtest_give_up(&d);
     for (int i = 0; i < 1000; i++)

@@ -22,7 +22,8 @@ typedef struct {
 bool kin_abtest_is_theirs(const kin_abtest *d);
 /* `trials`: timed calls of each side if the result is not clear sooner. */
 kin_abtest_end kin_abtest_note(kin_abtest *d, bool theirs, double ns, uint32_t trials);
-/* One run of each. They decide if ours is much faster, even if it was cold, unless other processes had the processor. */
+/* One run of each, made for the comparison only. They decide if ours is much faster, even if it was cold, unless other processes had the processor; code that is
+ * nearly as fast is used until the next check. */
 kin_abtest_end kin_abtest_note_both(kin_abtest *d, double ours, double theirs, bool disturbed, uint32_t trials);
 /* Are n runs of each enough to drop code that has turned out slower? */
 bool kin_abtest_drops(double ours, double theirs, uint32_t n, uint32_t trials);
