@@ -667,6 +667,20 @@ own_graphs_compute(kin_entry *v)
     return compute;
 }
 
+/* Has what the step writes to been put back? */
+static bool
+is_taken_back(const kin_entry *v, uint32_t i, const uint32_t *judged, uint32_t njudged)
+{
+    const kin_step *s = &v->trace.steps.at[i];
+    uint32_t number = v->subgraphs->by_step[i];
+    if (judged == NULL || s->flags & (KIN_STEP_OPAQUE | KIN_STEP_RAISES | KIN_STEP_BREAK))
+        return false;
+    if (!(s->flags & KIN_STEP_TORCH))
+        return kin_step_fits(s);
+    bool reads = s->kind == KIN_STEP_SUBSCR || s->kind == KIN_STEP_COMPARE || s->kind == KIN_STEP_UNARY || s->kind == KIN_STEP_GETATTR;
+    return number != 0 && v->subgraphs->at.at[number - 1].launcher != NULL && (reads || kin_step_is_in(judged, njudged, i));
+}
+
 static bool
 only_computes(const kin_entry *v, uint32_t i)
 {
@@ -680,13 +694,13 @@ only_computes(const kin_entry *v, uint32_t i)
 }
 
 bool
-kin_custom_can_repeat(const kin_entry_object *entry)
+kin_custom_can_repeat(const kin_entry_object *entry, const uint32_t *judged, uint32_t njudged)
 {
     const kin_entry *v = entry->v;
     if (v == NULL || v->subgraphs == NULL || v->subgraphs->nsteps != v->trace.steps.len || v->trace.ngraphs == 0)
         return false;
     for (uint32_t i = 0; i < v->trace.steps.len; i++)
-        if (!only_computes(v, i))
+        if (!only_computes(v, i) && !is_taken_back(v, i, judged, njudged))
             return false;
     return own_graphs_compute(entry->v);
 }

@@ -19,7 +19,8 @@ bool kin_custom_lower(const kin_custom *custom, kin_entry_object *entry, PyObjec
 
 /* Can the call that was recorded be done again in place of what it did, so that the backend's work is used from the beginning? All
  * it does is compute: it calls graphs that change nothing, decides on their results, and makes objects of its own. Random
- * numbers it may draw from PyTorch's generators, which the caller puts back. */
-bool kin_custom_can_repeat(const kin_entry_object *entry);
+ * numbers it may draw from PyTorch's generators, which the caller puts back. `judged`: what the call has written to has been put back, by its stores and by
+ * these torch calls; NULL: nothing has been. */
+bool kin_custom_can_repeat(const kin_entry_object *entry, const uint32_t *judged, uint32_t njudged);
 
 #endif

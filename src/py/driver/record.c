@@ -592,7 +592,8 @@ rec_free(rec *r)
     kin_vec_deinit(&r->made_classes);
     kin_vec_deinit(&r->iters);
     kin_vec_deinit(&r->writes);
-    kin_vec_deinit(&r->changes);
+    rec_changes_free(r);
+    kin_written_free(r->written);
     kin_vec_deinit(&r->open_lengths);
     kin_vec_deinit(&r->raises);
     kin_vec_deinit(&r->heads);
@@ -734,9 +735,11 @@ kin_record_call(const kin_record_options *options, PyObject *func, PyObject *con
         snprintf(result->reason, sizeof result->reason, "recording is not possible now");
         return run_call(&call);
     }
+    rec_written_begin(r);
     PyObject *value = rec_run_watched(r, run_call, &call);
     bool keep = !r->failed && (value != NULL || r->stopped);
     PyObject *error = r->fullgraph_error;
+    result->written = keep && value != NULL && r->status == KIN_OK ? rec_written_end(r) : NULL;
     rec_free(r);
     result->time_ns = v->record_ns = kin_clock_ns() - begin;
     if (keep)

@@ -151,6 +151,28 @@ kin_place_content(PyObject *base, PyObject *key, uint32_t num)
     return look_at(base, key, num, 0, &content) ? content : NULL;
 }
 
+int
+kin_place_set(PyObject *base, PyObject *key, kin_place kind, uint32_t index, PyObject *value)
+{
+    switch (kind) {
+    case KIN_PLACE_ITEM:
+        return PyDict_SetItem(base, key, value);
+    case KIN_PLACE_ATTR:
+        return PyObject_GenericSetAttr(base, key, value);
+    case KIN_PLACE_INDEX_OF_LIST:
+        return PyList_SetItem(base, index, Py_NewRef(value));
+    case KIN_PLACE_SLOT:
+        Py_XSETREF(*(PyObject **)((char *)base + index), Py_NewRef(value));
+        return 0;
+    case KIN_PLACE_CELL:
+        return PyCell_Set(base, value);
+    case KIN_PLACE_END_OF_LIST:
+        break;
+    }
+    PyErr_SetNone(PyExc_SystemError);
+    return -1;
+}
+
 /* What lies in a slot of the class under the name; NULL: nothing, or there is no such slot. */
 static PyObject *
 slot_attribute(PyObject *obj, PyObject *name)

@@ -256,14 +256,16 @@ keep_arguments(const kin_entry *v, PyObject **slots, uint32_t count)
 }
 
 /* Gives the graphs of a new entry to the backend, with the values of this call as examples, and where that is wanted does the call again
- * with what the backend made of them, if nobody can tell; *value is the call's result. False with an exception when the backend's error is to
+ * with what the backend made of them, if nobody can tell: what the call has written to is put back before (`written`; NULL: not all is known). *value is the
+ * call's result. False with an exception when the backend's error is to
  * be raised, or the one of what it made. */
 static bool
-lower(call_state *c, PyCodeObject *code, kin_entry_object *entry, PyObject *random, PyObject **value)
+lower(call_state *c, PyCodeObject *code, kin_entry_object *entry, PyObject *random, kin_written *written, PyObject **value)
 {
     if (entry == NULL || !kin_lower_wanted(c->self))
         return true;
     kin_guard_miss miss;
+    bool back = written != NULL && kin_written_take_back(written);
     kin_cache_pin(&c->self->cache);
     c->pinned = true;
     c->shape = kin_cache_find(&c->self->cache, code, c->bind.nargs, c->bind.kwnames);
@@ -279,7 +281,7 @@ lower(call_state *c, PyCodeObject *code, kin_entry_object *entry, PyObject *rand
     PyErr_Fetch(&type, &error, &traceback);
     if (!ok) /* the next call raises as well */
         kin_cache_drop(&c->self->cache, entry);
-    else if (filled && is_done_again(c->self) && kin_custom_can_repeat(entry) && kin_random_restore(random)) {
+    else if (filled && is_done_again(c->self) && kin_custom_can_repeat(entry, back ? written->judged.at : NULL, back ? written->judged.len : 0) && kin_random_restore(random)) {
         bool admitted = kin_signals_admit();
         Py_SETREF(*value, call_run_replay(c, entry, slots, false));
         if (admitted)
@@ -287,6 +289,8 @@ lower(call_state *c, PyCodeObject *code, kin_entry_object *entry, PyObject *rand
         ok = *value != NULL;
         if (!ok)
             PyErr_Fetch(&type, &error, &traceback);
+    } else if (back) {
+        kin_written_redo(written);
     }
     for (uint32_t vid = 0; slots != NULL && vid < count; vid++)
         Py_CLEAR(slots[vid]);
@@ -413,10 +417,11 @@ record(call_state *c, PyObject *cause)
     if (result.health != KIN_RECORD_SOUND)
         kin_log_bug(self->state, self->name, "record", result.reason);
     warn_unknown_code();
-    if (type == NULL && !lower(c, code, entry, random, &value))
+    if (type == NULL && !lower(c, code, entry, random, result.written, &value))
         Py_CLEAR(value);
     else
         PyErr_Restore(type, error, traceback);
+    kin_written_free(result.written);
     Py_XDECREF(entry);
     Py_XDECREF(options.dynamic_sources);
     Py_XDECREF(random);

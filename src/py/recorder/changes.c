@@ -1,8 +1,17 @@
 /* Are older objects, after all that the recording has stored to them, as they were before it?
  *
  * Only stores that change one word of the heap are followed (overlay.c). Where each of those words held a builtin immutable before the first store and
- * holds it again after the last one, no older object can have died meanwhile, so the same address is the same object. Nothing but immutables is held.
+ * holds it again after the last one, no older object can have died meanwhile, so the same address is the same object. Nothing but immutables is held; for a custom backend also the objects that
+ * are stored to and the tensors that are replaced.
+ *
+ * A custom backend's graphs are used from the call on that is recorded: the call is made once more, with them (lower in py/module/call_miss.c). Where it
+ * has written to older objects, what was there before is put back first. The data of tensors is copied before each torch call that may write to it
+ * (python/kintsugi/_written.py). Recordings for our own kernels save nothing.
  */
+#include <stdlib.h>
+
+#include "py/aten/tensor.h"
+#include "py/compat/imports.h"
 #include "py/recorder/rec.h"
 
 static rec_change *
@@ -16,6 +25,22 @@ find(rec *r, const rec_place *p)
     return NULL;
 }
 
+static void
+drop(rec_change *c)
+{
+    if (c->held != NULL)
+        Py_DECREF(c->base);
+    Py_CLEAR(c->held);
+}
+
+void
+rec_changes_free(rec *r)
+{
+    for (uint32_t i = 0; i < r->changes.len; i++)
+        drop(&r->changes.at[i]);
+    kin_vec_deinit(&r->changes);
+}
+
 void
 rec_note_change(rec *r, const rec_place *p, kin_vid value)
 {
@@ -26,12 +51,18 @@ rec_note_change(rec *r, const rec_place *p, kin_vid value)
         rec_change first = {.base = base, .kind = p->kind, .key = p->key, .index = p->index, .before = held ? before : NULL};
         if (held)
             rec_ref(r, before); /* as long as the recording */
+        if (r->written != NULL && before != NULL && r->t->vals.at[p->base].kind != KIN_VAL_STEP && (held || kin_is_plain_tensor(before))) {
+            Py_INCREF(base);
+            first.held = Py_NewRef(before);
+        }
         if (kin_vec_push(&r->changes, first) != KIN_OK) {
+            drop(&first);
             r->status = KIN_NOMEM;
             return;
         }
         c = &r->changes.at[r->changes.len - 1];
     }
+    c->deleted = c->deleted || value == 0;
     c->undone = c->before != NULL && value != 0 && O(r, value) == c->before;
 }
 
@@ -42,4 +73,145 @@ rec_changes_undone(const rec *r)
         if (!r->changes.at[i].undone)
             return false;
     return true;
+}
+
+/* -- what torch calls write to ----------------------------------------------------------------------------------------------- */
+
+void
+rec_written_begin(rec *r)
+{
+    PyObject *tensors = r->opt->custom ? kin_import_call("kintsugi._written", "Tensors", NULL) : NULL;
+    r->written = tensors == NULL ? NULL : calloc(1, sizeof *r->written);
+    if (r->written == NULL) {
+        PyErr_Clear();
+        Py_XDECREF(tensors);
+        return;
+    }
+    r->written->tensors = tensors;
+}
+
+/* Operands as they are; one that is not known (an object that the recording makes) is None. */
+static PyObject *
+operands_of(rec *r, const kin_vid *args, uint32_t n)
+{
+    PyObject *operands = PyTuple_New(n);
+    for (uint32_t i = 0; operands != NULL && i < n; i++) {
+        PyObject *obj = args[i] == 0 ? NULL : O(r, args[i]);
+        PyTuple_SET_ITEM(operands, i, Py_NewRef(obj == NULL ? Py_None : obj));
+    }
+    return operands;
+}
+
+static bool
+says_yes(PyObject *answer)
+{
+    bool yes = answer == Py_True;
+    Py_XDECREF(answer);
+    PyErr_Clear();
+    return yes;
+}
+
+bool
+rec_written_judges_call(rec *r, const rec_args *a)
+{
+    PyObject *callee = r->written == NULL ? NULL : O(r, a->callee), *operands = callee == NULL ? NULL : operands_of(r, a->args, a->npos + a->nkw);
+    PyObject *answer = operands == NULL ? NULL : PyObject_CallMethod(r->written->tensors, "judge", "OOO", callee, operands, a->nkw > 0 ? a->kwnames : Py_None);
+    Py_XDECREF(operands);
+    return says_yes(answer);
+}
+
+bool
+rec_written_judges_operator(rec *r, kin_step_kind kind, int imm, const kin_vid *args)
+{
+    bool writes = kind == KIN_STEP_SET_SUBSCR || (kind == KIN_STEP_BINARY && imm >= KIN_BINARY_INPLACE_ADD);
+    if (r->written == NULL || kind == KIN_STEP_CALL)
+        return false;
+    PyObject *target = O(r, args[0]);
+    return !writes || (target != NULL && says_yes(PyObject_CallMethod(r->written->tensors, "save", "(O)", target)));
+}
+
+void
+rec_written_note(rec *r, uint32_t step, bool judged)
+{
+    if (judged && kin_vec_push(&r->written->judged, step) != KIN_OK)
+        r->status = KIN_NOMEM;
+}
+
+void
+rec_written_truncate(rec *r, uint32_t len)
+{
+    while (r->written != NULL && r->written->judged.len > 0 && r->written->judged.at[r->written->judged.len - 1] >= len)
+        r->written->judged.len--;
+}
+
+kin_written *
+rec_written_end(rec *r)
+{
+    kin_written *written = r->written;
+    for (uint32_t i = 0; written != NULL && i < r->changes.len; i++) {
+        const rec_change *c = &r->changes.at[i];
+        kin_written_word word = {c->base, c->key, c->kind, c->index, c->held};
+        if (c->held == NULL || c->deleted || kin_vec_push(&written->words, word) != KIN_OK)
+            return NULL;
+        Py_INCREF(word.base);
+        Py_XINCREF(word.key);
+        Py_INCREF(word.other);
+    }
+    r->written = NULL;
+    return written;
+}
+
+/* -- behind the recording ------------------------------------------------------------------------------------------ */
+
+/* Stores what the word does not hold, and remembers what it held. Nothing of the program's runs: KIN_FITS was checked before the first store. */
+static void
+swap(kin_written_word *w)
+{
+    PyObject *now = Py_XNewRef(kin_place_content(w->base, w->key, (uint32_t)w->kind << KIN_PLACE_SHIFT | w->index));
+    if (now == NULL || kin_place_set(w->base, w->key, w->kind, w->index, w->other) < 0) {
+        PyErr_Clear();
+        Py_XDECREF(now);
+        return;
+    }
+    Py_SETREF(w->other, now);
+}
+
+static bool
+move_tensors(kin_written *written, const char *how)
+{
+    return says_yes(PyObject_CallMethod(written->tensors, how, NULL));
+}
+
+bool
+kin_written_take_back(kin_written *written)
+{
+    if (!move_tensors(written, "take_back"))
+        return false;
+    for (uint32_t i = written->words.len; i-- > 0;)
+        swap(&written->words.at[i]);
+    return true;
+}
+
+void
+kin_written_redo(kin_written *written)
+{
+    for (uint32_t i = 0; i < written->words.len; i++)
+        swap(&written->words.at[i]);
+    move_tensors(written, "redo");
+}
+
+void
+kin_written_free(kin_written *written)
+{
+    if (written == NULL)
+        return;
+    for (uint32_t i = 0; i < written->words.len; i++) {
+        Py_DECREF(written->words.at[i].base);
+        Py_XDECREF(written->words.at[i].key);
+        Py_DECREF(written->words.at[i].other);
+    }
+    kin_vec_deinit(&written->words);
+    kin_vec_deinit(&written->judged);
+    Py_XDECREF(written->tensors);
+    free(written);
 }

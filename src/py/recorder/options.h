@@ -2,7 +2,9 @@
 #ifndef KIN_PY_RECORDER_OPTIONS_H
 #define KIN_PY_RECORDER_OPTIONS_H
 
+#include "core/base/vec.h"
 #include "py/entry/entry.h"
+#include "py/guardeval/guard.h"
 
 typedef struct {
     bool fullgraph;        /* the first graph break raises (kin_record_call returns NULL with the exception set) */
@@ -16,6 +18,27 @@ typedef struct {
     bool crosscheck;          /* check the recording against a torch-function mode */
 } kin_record_options;
 
+/* -- what the call has written to, so that it can be taken back and the call made once more (changes.c) -- */
+
+/* A word of the heap. */
+typedef struct {
+    PyObject *base, *key; /* key may be NULL */
+    kin_place kind;
+    uint32_t index;
+    PyObject *other; /* what it does not hold now: the value before the call, or the one behind it */
+} kin_written_word;
+
+typedef struct kin_written {
+    PyObject *tensors;          /* kintsugi._written.Tensors */
+    KIN_VEC(kin_written_word) words;
+    KIN_VEC(uint32_t) judged;   /* steps of torch calls that write to nothing but what `tensors` has saved */
+} kin_written;
+
+/* Puts everything back to what it was before the call. False: that cannot be, and nothing was changed. */
+bool kin_written_take_back(kin_written *written);
+void kin_written_redo(kin_written *written);
+void kin_written_free(kin_written *written); /* NULL: nothing to do */
+
 /* Did one of our own checks fail? Then nothing of the recording is used; LOST: the trace that it was to be added to cannot be, either. */
 typedef enum { KIN_RECORD_SOUND, KIN_RECORD_BUG, KIN_RECORD_LOST } kin_record_health;
 
@@ -27,6 +50,7 @@ typedef struct {
     uint32_t refused;      /* step of the first break inside torch._dynamo.error_on_graph_break(True); 0 = none */
     uint32_t crosschecked;    /* torch calls that the cross-check saw and found recorded */
     bool untouched;        /* the call raised, and has changed nothing, if its torch calls have not: it could be made once more */
+    kin_written *written;        /* what the call has written to, for a custom backend; NULL: not all of it is known. The caller frees it */
     double time_ns;        /* the whole recording call */
 } kin_record_result;
 

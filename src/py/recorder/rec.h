@@ -225,6 +225,8 @@ typedef struct {
     kin_place kind;
     uint32_t index;
     PyObject *before; /* a builtin immutable; NULL: something else, or nothing */
+    PyObject *held;   /* for a custom backend: what it had, an immutable or a tensor; base and held are owned then */
+    bool deleted;     /* ... and the word was emptied */
     bool undone;      /* it has that again */
 } rec_change;
 
@@ -249,6 +251,7 @@ typedef struct rec {
     KIN_VEC(rec_length) open_lengths; /* this call's values of the sizes that differed between calls, or may have */
     KIN_VEC(rec_write) writes; /* what this epoch has written to older objects */
     KIN_VEC(rec_change) changes; /* ... and the whole recording */
+    struct kin_written *written;   /* for a custom backend: what torch calls write to (changes.c) */
     rec_call call;
     uint32_t epoch;            /* current epoch */
     uint32_t skip;           /* depth of frames being ignored below a leaf */
@@ -409,7 +412,15 @@ kin_vid rec_build_function(rec *r, const kin_vid *parts, uint32_t n, PyObject *q
 
 /* ---- changes.c ---- */
 void rec_note_change(rec *r, const rec_place *p, kin_vid value); /* before the store happens */
+void rec_changes_free(rec *r);
 bool rec_changes_undone(const rec *r);                           /* each place that was stored to is as it was */
+/* ... and for a custom backend: */
+void rec_written_begin(rec *r);
+bool rec_written_judges_call(rec *r, const rec_args *a); /* a torch call that is about to happen: what it writes to is saved */
+bool rec_written_judges_operator(rec *r, kin_step_kind kind, int imm, const kin_vid *args);
+void rec_written_note(rec *r, uint32_t step, bool judged);
+void rec_written_truncate(rec *r, uint32_t len);
+struct kin_written *rec_written_end(rec *r); /* NULL: not all that the call has written to is known */
 
 /* ---- compiling.c ---- */
 void rec_set_compiling(bool on); /* torch.compiler's flag: enters (true) or leaves, calls nest */

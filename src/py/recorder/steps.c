@@ -303,6 +303,7 @@ rec_truncate(rec *r, uint32_t len)
         len = r->end.steps;
     if (r->region != NULL)
         rec_region_truncate(r, len);
+    rec_written_truncate(r, len);
     for (uint32_t i = len; i < r->t->steps.len; i++)
         forget_change(r, &r->t->steps.at[i]);
     if (r->result != NULL && r->result->refused >= len)

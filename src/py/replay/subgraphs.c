@@ -247,6 +247,12 @@ kin_step_sets_torch(const kin_step *s)
 }
 
 bool
+kin_step_fits(const kin_step *s)
+{
+    return s->flags & KIN_STEP_EFFECT && kin_step_does(s, KIN_FITS);
+}
+
+bool
 kin_step_is_torch_call(const kin_step *s)
 {
     const unsigned others = KIN_STEP_RAISES | KIN_STEP_OPAQUE | KIN_STEP_EFFECT | KIN_STEP_BREAK | KIN_STEP_SUNK | KIN_STEP_PURE | KIN_STEP_MUTATES;

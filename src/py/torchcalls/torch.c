@@ -664,6 +664,7 @@ rec_torch_operator(rec *r, kin_step_kind kind, int imm, const kin_vid *args, uin
     unsigned flags = plain ? KIN_STEP_TORCH | (stores ? KIN_STEP_EFFECT : 0u) : flags_of_code(row);
     kin_vid out = 0;
     uint32_t s;
+    bool judged = plain && rec_written_judges_operator(r, kind, imm, fixed);
     if (stores) {
         s = rec_step(r, kind, flags, fixed, n);
     } else {
@@ -671,6 +672,7 @@ rec_torch_operator(rec *r, kin_step_kind kind, int imm, const kin_vid *args, uin
         s = r->t->vals.at[out].step;
     }
     r->t->steps.at[s].imm = (uint8_t)imm;
+    rec_written_note(r, s, judged);
     r->skip_expected = true;
     if (!plain) {
         if (row >= 0)
