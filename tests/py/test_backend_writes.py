@@ -114,3 +114,55 @@ def test_a_list_that_layers_are_appended_to():
             assert got[1] is ours and torch.equal(got[0], want[0]) and len(ours) == len(theirs) == 4
     assert [variant["graphs"] for variant in kintsugi.stats(compiled)["variants"]] == [1]
     assert 0 < counting.graphs <= 3  # what was appended is read back from the list, behind the graph that made it
+
+
+def decayed(read):
+    """A moving average under no_grad, behind calls that want gradients; `read`: what the function does with it."""
+    torch.manual_seed(0)
+    layer, mean, count = torch.nn.Linear(6, 6), torch.zeros(6), torch.zeros(())
+
+    def fn(x):
+        y = layer(x)
+        with torch.no_grad():
+            mean.mul_(0.9).add_(y, alpha=0.1)
+        y = read(y, mean)
+        with torch.no_grad():
+            count.add_(1)
+        return y * count
+    return fn, lambda: [mean, count]
+
+
+def updated_leaf(read):
+    weight = torch.ones(6, requires_grad=True)
+
+    def fn(x):
+        with torch.no_grad():
+            weight.sub_(x, alpha=0.1)
+        return read(weight, x).sum()
+    return fn, lambda: [weight]
+
+
+def updated_leaf_behind(read):
+    weight = torch.ones(6, requires_grad=True)
+
+    def fn(x):
+        y = weight * x
+        with torch.no_grad():
+            weight.sub_(y, alpha=0.1)
+        return read(weight, x).sum()
+    return fn, lambda: [weight]
+
+
+@pytest.mark.parametrize("read, graphs", [(torch.sub, 1), (lambda y, mean: y - mean if mean.sum() > -9 else y, 2)])
+@pytest.mark.parametrize("program", [decayed, updated_leaf, updated_leaf_behind])
+def test_writes_without_gradients_stand_inside_of_a_graph(program, read, graphs):
+    """A graph that switches gradients runs where it does so first; nothing there leaves before what is written behind it."""
+    counting = Counting()
+    (eager, wanted), (fn, state) = program(read), program(read)
+    compiled = kintsugi.compile(fn, backend=counting)
+    for i in range(4):
+        x = torch.full((6,), float(i))
+        got, want = compiled(x), eager(x)
+        assert torch.equal(got, want) and got.requires_grad == want.requires_grad
+        assert all(map(torch.equal, state(), wanted()))
+    assert counting.graphs == graphs

@@ -129,7 +129,7 @@ add_call(finder *f, uint32_t i)
     if (!joins(f, i, excluded)) {
         if (f->open)
             end_subgraph(f, i, f->p.why);
-        KIN_TRY(kin_vec_push(&subgraphs->at, ((kin_subgraph){.first = i, .plain = true})));
+        KIN_TRY(kin_vec_push(&subgraphs->at, ((kin_subgraph){.first = i, .plain = true, .grad = (int8_t)kin_roles_grad(&f->p, i)})));
         kin_roles_begin(&f->p, ++n, i);
         f->plain = excluded || !(f->in->how & KIN_SUBGRAPHS_WIDE);
         f->plain_here = true;
@@ -205,6 +205,16 @@ runs_in_order(const kin_subgraphs *subgraphs, const kin_trace *t, uint32_t step)
     return (role == KIN_ROLE_IN_ORDER || role == KIN_ROLE_OBSERVABLE) && !(t->steps.at[step].flags & KIN_STEP_SUNK);
 }
 
+/* A step behind the place where the subgraph runs that might leave the program, where calls behind it would be made again, or see what these write. */
+static uint32_t
+find_leaving(const kin_subgraphs *subgraphs, const kin_trace *t, const kin_subgraph *subgraph)
+{
+    for (uint32_t i = subgraph->at; subgraph->at != 0 && i <= subgraph->last; i++)
+        if (runs_in_order(subgraphs, t, i) && !(subgraphs->by_step[i] != 0 && kin_step_switches(&t->steps.at[i])))
+            return i;
+    return 0;
+}
+
 static void
 note_roles(finder *f)
 {
@@ -212,8 +222,9 @@ note_roles(finder *f)
     for (uint32_t u = 0; u < f->subgraphs->at.len; u++) {
         kin_subgraph *subgraph = &f->subgraphs->at.at[u];
         subgraph->role = f->subgraphs->role + subgraph->first;
-        uint32_t runs = subgraph->at != 0 ? subgraph->at : subgraph->last + 1; /* calls behind it do not write (note_once in py/capture) */
+        uint32_t runs = subgraph->at != 0 ? subgraph->at : subgraph->last + 1; /* nothing runs in order between it and calls behind it that write (note_once in py/capture) */
         subgraph->hides_writes = true;
+        subgraph->leaves = find_leaving(f->subgraphs, t, subgraph);
         for (uint32_t i = subgraph->first; i <= subgraph->last; i++) {
             bool in_order = runs_in_order(f->subgraphs, t, i);
             subgraph->deferred = subgraph->deferred || in_order;

@@ -63,9 +63,11 @@ typedef struct kin_subgraph {
     uint32_t *builds;      /* builds of containers inside that something outside needs, and deferred stores */
     const uint8_t *role;   /* by step, from first: kin_role; owned by kin_subgraphs */
     uint32_t at;           /* it runs before this step, which needs its results; 0: at its last call */
+    uint32_t leaves;       /* ... and from there on the first step that runs in order and is more than a switch of settings: calls behind it write nothing; 0: none */
     uint32_t reports;      /* ... or later: the first step inside that has KIN_STEP_REPORTS; 0: none */
     uint32_t end;          /* the step that ended it, if there is a reason to report; 0: none */
     const char *why;
+    int8_t grad;           /* are gradients on where it begins? -1: not known */
     bool switches;         /* its graph switches torch settings: no call after the switch is repeated */
     bool plain;            /* it can run at its first call, with any kind of inputs */
     bool deferred;         /* other steps run in order between its calls, so it runs at the last one */

@@ -94,6 +94,8 @@ bool kin_partition_no_dicts(const kin_partitioner *p, const kin_step *s);
 void kin_roles_begin(kin_partitioner *p, uint32_t subgraph, uint32_t first);
 /* The next call of the subgraph; false: it is not one, as a step in between changed what it gets. */
 bool kin_roles_call(kin_partitioner *p, uint32_t step);
+/* Are gradients on before the step? -1: not known. */
+int kin_roles_grad(const kin_partitioner *p, uint32_t step);
 /* Does the graph have all that the switch of a setting takes? */
 bool kin_roles_can_switch(const kin_partitioner *p, uint32_t step);
 /* A step that is no call of the subgraph; false: the subgraph ended before it (p->why). `barrier`: as above. */

@@ -289,22 +289,20 @@ pass_deferred(kin_partitioner *p, uint32_t step)
 
 /* -- steps with effects ------------------------------------------------------------------------------------------- */
 
-static int grad_before(const kin_partitioner *p, uint32_t step);
-
 /* What the step switches gradients to; -1: not known. */
 static int
 grad_after(const kin_partitioner *p, const kin_step *s)
 {
     const kin_val *val = &p->t->vals.at[s->nargs == 2 ? args_of(p, s)[1] : 0];
     if (val->kind == KIN_VAL_STEP && kin_step_does(&p->t->steps.at[val->step], KIN_GIVES_GRAD))
-        return grad_before(p, val->step);
+        return kin_roles_grad(p, val->step);
     unsigned is = val->kind == KIN_VAL_CONST ? p->objects[val->key].is : 0;
     return is & KIN_IS_TRUE ? 1 : is & KIN_IS_FALSE ? 0 : -1;
 }
 
 /* Whether gradients are on at the step; -1: not known. A mode that an earlier step read from torch is older than that step, so this terminates. */
-static int
-grad_before(const kin_partitioner *p, uint32_t step)
+int
+kin_roles_grad(const kin_partitioner *p, uint32_t step)
 {
     for (uint32_t i = step; i > 0; i--)
         if (kin_step_does(&p->t->steps.at[i - 1], KIN_GRAD_MODE))
@@ -317,7 +315,7 @@ static bool
 switches_grad(const kin_partitioner *p, uint32_t step)
 {
     int to = grad_after(p, &p->t->steps.at[step]);
-    return to < 0 || to != grad_before(p, step);
+    return to < 0 || to != kin_roles_grad(p, step);
 }
 
 /* Does it ask torch for its settings, with known operands? */

@@ -151,7 +151,12 @@ prove_subgraph(const lowering *l, kin_launcher *launcher, const kin_subgraph *su
         return KIN_NOMEM;
     for (uint32_t i = 0; i < subgraph->nin; i++)
         in[i] = example_of(l, subgraph->in[i]);
+    bool grad = kin_grad_enabled(), other = subgraph->grad >= 0 && subgraph->grad != grad;
+    if (other)
+        kin_grad_set(!grad);
     kin_status status = kin_backend_prove(launcher, l->entry->v, subgraph, in);
+    if (other)
+        kin_grad_set(grad);
     for (uint32_t i = 0; i < subgraph->nin; i++)
         Py_XDECREF(in[i]);
     free(in);

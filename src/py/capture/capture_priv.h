@@ -51,6 +51,7 @@ typedef struct {
     bool may_write;                      /* to inputs */
     uint32_t before;                     /* how many storages there were when the step began */
     uint32_t at;                         /* the subgraph runs before this step (kin_subgraph); 0: at its last call */
+    uint32_t leaves;                     /* ... and from there on the first step that may leave (kin_subgraph) */
     bool uncounted;                          /* writes are those that an operator does not count */
     bool joint;                          /* what calls give is kept */
     bool other_data;                     /* KIN_CAPTURE_OTHER_DATA */

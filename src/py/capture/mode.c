@@ -234,12 +234,12 @@ note_writing(capturing *c)
     return true;
 }
 
-/* A step of a subgraph that runs early is not done again where the program is left. If it writes, and behind what runs in order, somebody might see that it
+/* A step of a subgraph that runs early is not done again where the program is left. If it writes, and behind a step that runs in order and may leave, somebody might see that it
  * has been done. */
 static bool
 note_once(capturing *c, bool writes)
 {
-    if (writes && c->step >= c->at)
+    if (writes && c->leaves != 0 && c->step >= c->leaves)
         return note_writing(c);
     if (!writes && kin_vec_push(&c->out->random, c->step) != KIN_OK)
         return PyErr_NoMemory() != NULL;
