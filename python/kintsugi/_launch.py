@@ -160,7 +160,9 @@ class Subgraph:
         self.pure = not any(map(changes_something, graph["nodes"]))
         classes = {node["vid"]: node["class"] for node in graph["nodes"] if node["class"] is not None}
         self.by_torch = any(map(_is_handled_by_torch, classes.values()))
-        self.classes = [(i, classes[vid]) for i, vid in enumerate(graph["outputs"]) if vid in classes]
+        changes = {node["vid"]: node["class"] or torch.Tensor for node in graph["nodes"] if fx.is_change_of_class(node)}
+        classes |= changes
+        self.classes = [(i, classes[vid], vid in changes) for i, vid in enumerate(graph["outputs"]) if vid in classes]
         self.switches = any(node["switches"] for node in graph["nodes"])
         self.made = {}
         self.nmade = 0
@@ -243,8 +245,8 @@ class Subgraph:
     def _with_classes(self, result):
         """Graphs compute with tensors of whatever class; results have the classes that were recorded."""
         result = list(result)
-        for i, cls in self.classes:
-            if isinstance(result[i], torch.Tensor) and not isinstance(result[i], cls):
+        for i, cls, exact in self.classes:
+            if isinstance(result[i], torch.Tensor) and not (type(result[i]) is cls if exact else isinstance(result[i], cls)):
                 result[i] = result[i].as_subclass(cls)
         return tuple(result)
 

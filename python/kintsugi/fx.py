@@ -73,6 +73,11 @@ def _handed_on(entry, args):
     return {**entry, "op": "call_function", "callable": fn}, operands, kwargs
 
 
+def is_change_of_class(entry):
+    """x.as_subclass(cls): no call of the graph, whose results get the classes that were recorded."""
+    return entry["target"] == "as_subclass" or entry["callable"] is torch.Tensor.as_subclass
+
+
 def _is_number(value):
     """Is it a node that gives a number, for which graphs may have a symbol?"""
     return isinstance(value, torch.fx.Node) and value.meta.get("number", False)
@@ -167,7 +172,7 @@ class _Converter:
         kwargs = {name: self.value(arg) for name, arg in entry["kwargs"].items()}
         if entry["callable"] is DEFAULT_OVERRIDE:
             entry, args, kwargs = _handed_on(entry, args)
-        elif entry["target"] == "as_subclass" or entry["callable"] is torch.Tensor.as_subclass:
+        elif is_change_of_class(entry):
             return args[0]
         if self.symbolic is not None and self.symbolic.again:
             entry, args = self.with_symbols(entry, args, kwargs)

@@ -404,3 +404,19 @@ def test_function_that_cannot_be_followed_ends_graphs():
         assert torch.equal(compiled(x), fn(x))
     with pytest.raises(torch._dynamo.exc.Unsupported, match="Tensor subclass"):
         kintsugi.compile(fn, fullgraph=True)(x)
+
+
+@pytest.mark.parametrize("cls", [torch.Tensor, Scaled, Deeper])
+def test_a_backend_gives_the_class_that_as_subclass_asks_for(cls):
+    def through(x):
+        return x.as_subclass(cls)
+
+    def computed(x):
+        return (x + 1).as_subclass(cls), x.as_subclass(cls) * 2
+    x = vector().as_subclass(Deeper)
+    for fn in (through, computed):
+        compiled = kintsugi.compile(fn, backend=lambda gm, inputs: gm.forward)
+        for _ in range(3):
+            got, want = torch.utils._pytree.tree_leaves(compiled(x)), torch.utils._pytree.tree_leaves(fn(x))
+            assert [type(t) for t in got] == [type(t) for t in want]
+            assert all(torch.equal(a.as_subclass(torch.Tensor), b.as_subclass(torch.Tensor)) for a, b in zip(got, want))
