@@ -7,6 +7,7 @@ has passed, its meaning is known (`true_fn(*operands) if pred else false_fn(*ope
 
 import builtins
 import collections
+import dis
 import functools
 import importlib
 import logging
@@ -140,7 +141,7 @@ def _changing_methods():
 
 # Names that no function in a graph may read of an object: what changes containers, and of torch and files what acts or asks for data or for the compiler.
 # (Methods that change tensors end in an underscore.)
-_ACTING = _changing_methods() | {
+_ACTING = _changing_methods() | {f"__i{name}__" for name in ("add", "sub", "mul", "matmul", "truediv", "floordiv", "mod", "pow", "lshift", "rshift")} | {
     "write", "print", "backward", "register_hook", "register_post_accumulate_grad_hook", "item", "tolist", "numpy", "data", "manual_seed", "seed",
     "is_compiling", "is_dynamo_compiling", "graph_break", "disable", "set_grad_enabled", "set_default_dtype"}
 # Canonical operations of the engine, the same for every CPython version.
@@ -148,8 +149,32 @@ _LOADS_NAME = {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_NAME_OR_GLOBAL"}
 _LOADS_ATTRIBUTE = {"LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "LOAD_SUPER_METHOD"}
 # In what a class of tensors does: it imports, raises, builds lists and dicts of its own.
 _IN_CLASSES = frozenset({"IMPORT_NAME", "IMPORT_FROM", "IMPORT_ALL", "RAISE", "YIELD", "STORE_ITEM", "STORE_SLICE"})
+_WITH_CONTEXT = frozenset({"STORE_ATTR", "RAISE"})
 _ACTS = _IN_CLASSES | {"STORE_GLOBAL", "STORE_NAME", "STORE_ATTR", "DELETE_GLOBAL", "DELETE_NAME", "DELETE_ATTR", "DELETE_CELL", "DELETE_ITEM", "SEND",
                        "GET_AWAITABLE", "GET_ASYNC_ITER", "GET_ASYNC_NEXT", "LOAD_BUILD_CLASS", "BEGIN_ANNOTATIONS"}
+
+
+_MAKES_NEW = {"BINARY_OP", "LOAD_CONST", "LOAD_SMALL_INT", "UNARY_NEGATIVE", "UNARY_INVERT"}
+
+
+def _may_write(code):
+    """Could `x += y` in the code, or a call that is told to, write to a tensor that the code has not made? A local variable that nothing but results of
+    operators and constants are assigned to holds what the code has made."""
+    if any(isinstance(const, tuple) and {"out", "inplace"} & {name for name in const if isinstance(name, str)} for const in code.co_consts):
+        return True
+    steps = [step for step in dis.get_instructions(code) if step.opname not in ("CACHE", "EXTENDED_ARG", "NOP")]
+    updated, others = set(), set(code.co_varnames[:code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & 4) + bool(code.co_flags & 8)])
+    for before, step in zip([None, *steps], steps):
+        stored = step.argval if isinstance(step.argval, tuple) else (step.argval,)
+        if before is not None and before.opname == "BINARY_OP" and before.argrepr.endswith("="):
+            if not step.opname.startswith("STORE_FAST"):
+                return True
+            updated.add(stored[0])
+        elif step.opname.startswith("STORE_FAST") and (before is None or before.opname not in _MAKES_NEW):
+            others.add(stored[0])
+        if step.opname.startswith("STORE_FAST_STORE"):
+            others.add(stored[1])
+    return not updated.isdisjoint(others)
 
 
 @functools.lru_cache(maxsize=LIMIT)
@@ -171,8 +196,21 @@ def names_of(code, allowed=()):
             if inner is None:
                 return None
             names.extend(inner)
+    if allowed is not _IN_CLASSES and _may_write(code):
+        return None
     found = tuple(dict.fromkeys(names))
     return found if all(not hasattr(builtins, name) or _is_pure_builtin(getattr(builtins, name), bool(allowed)) for name in found) else None
+
+
+@functools.lru_cache(maxsize=LIMIT)
+def names_with_context(code):
+    """The same of a function of an autograd.Function, which may store to its first argument's attributes and nothing else's."""
+    before = None
+    for instruction in dis.get_instructions(code):
+        if instruction.opname == "STORE_ATTR" and (before if not isinstance(before, tuple) else before[-1]) != (code.co_varnames or (None,))[0]:
+            return None
+        before = instruction.argval
+    return names_of(code, _WITH_CONTEXT)
 
 
 def _is_pure_builtin(value, in_class):
@@ -298,3 +336,4 @@ def _find_operators():
 
     for fn in (vmap.vmap_impl, eager_transforms.grad_impl, eager_transforms.grad_and_value_impl):
         _runners[fn.__code__] = _ITSELF
+    _runners[torch.autograd.Function.apply.__func__.__code__] = _ITSELF

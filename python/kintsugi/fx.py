@@ -13,6 +13,7 @@ from . import _operators, _symbols
 
 _Guard = torch._C._InferenceMode
 _enter_guard, _exit_guard = (getattr(method, "__func__", method) for method in (_Guard.__enter__, _Guard.__exit__))
+_APPLY = torch.autograd.Function.apply.__func__
 
 
 class ConversionError(RuntimeError):
@@ -174,6 +175,8 @@ class _Converter:
             entry, args, kwargs = _handed_on(entry, args)
         elif is_change_of_class(entry):
             return args[0]
+        elif entry["callable"] is _APPLY:  # of a class that text may have no name for
+            entry, args = {**entry, "callable": args[0].apply}, args[1:]
         if self.symbolic is not None and self.symbolic.again:
             entry, args = self.with_symbols(entry, args, kwargs)
         if entry["op"] == "call_method":

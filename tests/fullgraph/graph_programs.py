@@ -14,7 +14,7 @@ from torch import nn
 PROGRAMS = {}
 # One graph for the user, in which something stands that must run at its place: a custom backend gets it in pieces.
 IN_PIECES = {"register_hook_inside", "register_partial_hook_inside",
-             "autograd_function", "optimizer_step", "sgd_step", "backward_inside", "grad_inside", "numpy_scalar",
+             "optimizer_step", "sgd_step", "backward_inside", "grad_inside", "numpy_scalar",
              "loop_over_nonzero", "item_checked_as_size", "list_subclass_made_inside"}
 
 

@@ -147,8 +147,9 @@ pure_defaults(const PyFunctionObject *fn)
     return pure;
 }
 
+/* `reader`: the function of kintsugi._operators that reads the code. */
 static bool
-is_pure(rec *r, kin_vid *func, int depth)
+is_pure_code(rec *r, kin_vid *func, const char *reader, int depth)
 {
     PyObject *obj = O(r, *func);
     const rec_virtual *virtual = VIRTUAL(r, *func);
@@ -156,7 +157,7 @@ is_pure(rec *r, kin_vid *func, int depth)
     bool others = false;
     if (depth > DEPTH || !PyFunction_Check(obj) || (virtual != NULL && virtual->kind != VIRTUAL_FUNCTION) || !pure_defaults((PyFunctionObject *)obj))
         return false;
-    PyObject *names = kin_import_call("kintsugi._operators", "names_of", PyFunction_GET_CODE(obj));
+    PyObject *names = kin_import_call("kintsugi._operators", reader, PyFunction_GET_CODE(obj));
     if (names == NULL)
         PyErr_Clear();
     if (names != NULL && names != Py_None)
@@ -170,14 +171,56 @@ is_pure(rec *r, kin_vid *func, int depth)
     return pure;
 }
 
+static bool
+is_pure(rec *r, kin_vid *func, int depth)
+{
+    return is_pure_code(r, func, "names_of", depth);
+}
+
+/* A class of autograd.Function whose functions compute, and keep in their context what they need. For a custom backend, whose graphs have its call; our own
+ * kernels run it as it is. */
+static bool
+is_pure_autograd(rec *r, kin_vid *vid)
+{
+    static const char *const parts[] = {"forward", "backward", "setup_context"};
+    PyObject *cls = O(r, *vid);
+    if (!r->opt->custom || cls == NULL || !PyType_Check(cls) || !rec_can_const(r, *vid) || rec_class_is_dynamic(r, (PyTypeObject *)cls))
+        return false;
+    rec_attrs_of(r, (PyTypeObject *)cls);
+    bool pure = true;
+    for (size_t i = 0; pure && i < sizeof parts / sizeof *parts; i++) {
+        PyObject *fn = PyObject_GetAttrString(cls, parts[i]); /* of the class, which stays as it is */
+        PyErr_Clear();
+        bool inherited = i == 2 && fn != NULL && PyFunction_Check(fn) && module_begins(((PyFunctionObject *)fn)->func_module, "torch");
+        kin_vid func = fn == NULL || !PyFunction_Check(fn) ? 0 : rec_const(r, fn);
+        pure = func != 0 && (inherited || is_pure_code(r, &func, "names_with_context", 0));
+        Py_XDECREF(fn);
+    }
+    *vid = pure ? rec_need_const(r, *vid) : *vid;
+    return pure;
+}
+
+/* torch.autograd.Function.apply, which is handed a class. */
+static bool
+is_apply(PyObject *func)
+{
+    return kin_is_from_module(func, "torch.autograd.function") && PyUnicode_CompareWithASCIIString(((PyFunctionObject *)func)->func_name, "apply") == 0;
+}
+
 /* The operands, with functions in the form in which they are known. */
 static bool
 fix_operands(rec *r, const rec_args *a, kin_vid *fixed)
 {
-    bool function = false;
+    bool function = false, autograd = a->npos > 0 && is_apply(O(r, a->callee));
     for (uint32_t i = 0; i < a->npos + a->nkw; i++) {
         PyObject *obj = O(r, a->args[i]);
         fixed[i] = a->args[i];
+        if (autograd && i == 0) {
+            function = is_pure_autograd(r, &fixed[0]);
+            if (!function)
+                return false;
+            continue;
+        }
         if (obj == NULL || !PyFunction_Check(obj)) {
             const rec_virtual *f = VIRTUAL(r, a->args[i]);
             bool known = f != NULL ? f->known && (f->kind == VIRTUAL_TUPLE || f->kind == VIRTUAL_LIST || f->kind == VIRTUAL_DICT)
