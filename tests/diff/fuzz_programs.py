@@ -15,6 +15,7 @@ import pathlib
 import sys
 import tempfile
 
+os.environ.setdefault("KINTSUGI_VERIFY", "1")   # what the engine makes of a program is compared with what its passes would make
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "corpus")]
 
@@ -34,12 +35,12 @@ def write_program(program, folder):
 def compare_program(path, engine, exits=()):
     """Differences between eager and the engine, then with a forced exit before each step in `exits`."""
     expected = run.run_case(path, "f", engines.Eager())
-    found = run.compare(expected, run.run_case(path, "f", engine), engine.close)
+    found = run.compare(expected, run.run_case(path, "f", engine), engine.close) + engine.bugs()
     for k in exits:
         if found:
             break
         left = run.run_case(path, "f", engine, k)
-        found = [f"exit before step {k}: {d}" for d in run.compare(expected, left, engine.close)]
+        found = [f"exit before step {k}: {d}" for d in run.compare(expected, left, engine.close) + engine.bugs()]
     return found
 
 

@@ -6,6 +6,7 @@ Sizes are symbols (a, b) and numbers of the model; lines read them as programs d
 refused then, by the same class of exception.
 """
 import argparse
+import os
 import random
 import sys
 import warnings
@@ -15,6 +16,7 @@ import torch
 import kintsugi
 from kintsugi import _kintsugi as engine
 
+os.environ.setdefault("KINTSUGI_VERIFY", "1")   # copied plans are compared with what the passes make
 SIZES = [(5, 9), (9, 5), (7, 7), (1, 6), (6, 1), (17, 33), (40, 3), (0, 4), (4, 0), (3, 130), (1, 1), (64, 16), (2, 2), (33, 17)]
 HIDDEN = 8
 
@@ -187,6 +189,7 @@ def check(seed, sizes=None):
     random.Random(seed).shuffle(order)
     engine.set_option("trials", 0)
     compiled = kintsugi.compile(f, dynamic=True)
+    since = max((event["seq"] for event in kintsugi.events()), default=-1)
     torch.manual_seed(seed)
     with kintsugi.config.patch(kernels=True, step_aside=False), warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -195,6 +198,9 @@ def check(seed, sizes=None):
             wrong = difference(attempt(compiled, arguments), attempt(f, arguments))
             if wrong is not None:
                 return f"seed {seed}, a = {a}, b = {b}: {wrong}\n{source}", 0
+    bugs = [event["message"] for event in kintsugi.events() if event["event"] == "bug" and event["seq"] > since]
+    if bugs:
+        return f"seed {seed}: {bugs[0]}\n{source}", 0
     rows = [row for row in kintsugi.stats(compiled)["kernels"] if row["compiled"]]
     return None, sum(row["launches"] for row in rows)
 

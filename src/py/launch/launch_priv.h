@@ -51,6 +51,7 @@ typedef struct launch_version {
     kin_abtest abtest;        /* compiled code against steps */
     uint64_t validations; /* launches since validation was asked for (validate.c) */
     bool copied;       /* made by template.c */
+    bool unlike;       /* ... and the passes decide otherwise for its sizes: what it computes is to be compared with the steps (KINTSUGI_VERIFY=1) */
     uint32_t like;     /* number of its template, counted from 1; 0: none */
     uint32_t nnumbers; /* ... which has so many numbers */
     uint32_t nasked;   /* the last of which are not the plan's, but its program's */
@@ -230,8 +231,8 @@ bool launch_template_make(kernel_launcher *self, launch_version *version, PyObje
 void launch_copy_deinit(launch_copy *copy);
 /* Can plans be copied for some sizes at least? */
 bool launch_templates_known(const kernel_launcher *self);
-/* Is the copy equal to what the passes made? */
-bool launch_template_is_right(const launch_version *version, const launch_version *made, kin_text *why);
+/* Is the copy equal to what the passes made? Where they decided otherwise, that is not known: version->unlike. */
+bool launch_template_is_right(launch_version *version, const launch_version *made, kin_text *why);
 /* Would a few more plans make copying possible? */
 bool launch_templates_want_more(const kernel_launcher *self);
 /* Inputs for a plan with which the one for these could be copied, and many more, where sizes only lie outside of the ranges met; NULL: there are none. The caller

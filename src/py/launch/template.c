@@ -498,15 +498,16 @@ launch_copy_deinit(launch_copy *copy)
 /* -- verified ------------------------------------------------------------------------------------------------------------------ */
 
 bool
-launch_template_is_right(const launch_version *version, const launch_version *made, kin_text *why)
+launch_template_is_right(launch_version *version, const launch_version *made, kin_text *why)
 {
     kin_text structures[2] = {{0}, {0}};
     kin_walk a = {.structure = &structures[0]}, b = {.structure = &structures[1]};
     bool right = made->code != NULL, same = false;
     if (right) {
         walk_code(&a, version->code);
-        walk_code(&b, made->code); /* the passes may decide differently for these sizes (what is stored, say); then the two cannot be compared */
+        walk_code(&b, made->code);
         same = structures[0].len == structures[1].len && memcmp(structures[0].at, structures[1].at, structures[0].len) == 0;
+        version->unlike = !same; /* the passes may decide otherwise for these sizes (what is stored, say) */
     } else {
         kin_text_addf(why, "there is no plan for these sizes: %s", made->reason);
     }

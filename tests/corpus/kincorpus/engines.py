@@ -26,6 +26,10 @@ class Eager:
     def force_exit(self, k):
         pass
 
+    def bugs(self):
+        """What the engine itself found to be wrong since the last reset, in words."""
+        return []
+
 
 class Kintsugi:
     """Recording and replay alone, without kernels: every bit is eager's."""
@@ -39,6 +43,7 @@ class Kintsugi:
 
     def reset(self):
         self.module.reset()
+        self.since = self.module.events()[-1:]
         self.module.config.kernels = self.kernels
         self.module._kintsugi.set_option("trials", 0)   # kernels are used even where the steps would be faster
 
@@ -50,6 +55,10 @@ class Kintsugi:
 
     def force_exit(self, k):
         self.module._kintsugi.force_exit(k)
+
+    def bugs(self):
+        since = self.since[0]["seq"] if self.since else -1
+        return [f"{event['where']}: {event['message']}" for event in self.module.events() if event["event"] == "bug" and event["seq"] > since]
 
 
 class KintsugiKernels(Kintsugi):
