@@ -323,6 +323,56 @@ test_what_is_not_believed(void)
     kin_sizes_free(s);
 }
 
+/* view(b, -1) of a size: what each of b gets of it is no polynomial, but sums go through a few plans for one of b, and for as many as there are. */
+static void
+test_what_is_shared_out(void)
+{
+    static const int64_t alone[] = {35, 40, 7, 34, 24}, rows[][2] = {{6, 2}, {20, 2}, {12, 3}, {15, 5}, {40, 4}};
+    int64_t n = 0;
+    kin_sizes *s = new_sizes(2, 1);
+    for (unsigned k = 0; k < 5; k++)
+        add(s, alone[k], 1, alone[k]);
+    add(s, 2, 2, 1);
+    CHECK(!asks(s, 16, 2, &n)); /* 16 - 2 + 1 */
+    add(s, 4, 4, 1);
+    CHECK(!asks(s, 16, 2, &n));
+    for (unsigned k = 0; k < 5; k++)
+        add(s, rows[k][0], rows[k][1], rows[k][0] / rows[k][1]);
+    CHECK(asks(s, 16, 2, &n) && n == 8);
+    CHECK(asks(s, 30, 5, &n) && n == 6);
+    CHECK(asks(s, 3, 3, &n) && n == 1);
+    CHECK(!asks(s, 19, 3, &n) && !asks(s, 0, 0, &n));
+    kin_text text = {0};
+    CHECK(kin_sizes_print(s, &text));
+    CHECK_STR(text.at, "input 0 = 1*s0\ninput 1 = 1*s1\nnumber 0 = 1*[s0 / s1]\n");
+    kin_text_deinit(&text);
+    kin_sizes_free(s);
+}
+
+/* Of several terms, one is decided by a single plan; or only by plans for sizes of 1. */
+static void
+test_what_no_other_plan_confirms(void)
+{
+    static const int64_t rows[][2] = {{9, 4}, {20, 4}, {13, 4}, {31, 4}, {17, 4}, {22, 7}};
+    int64_t n = 0;
+    kin_sizes *s = new_sizes(2, 1);
+    for (unsigned k = 0; k < 6; k++)
+        add(s, rows[k][0], rows[k][1], rows[k][0] + 5 * rows[k][1]);
+    CHECK(!asks(s, 15, 7, &n));
+    add(s, 18, 7, 53);
+    CHECK(asks(s, 15, 7, &n) && n == 50);
+    kin_sizes_free(s);
+    s = new_sizes(2, 1);
+    for (unsigned k = 0; k < 6; k++)
+        add(s, rows[k][0], 1, rows[k][0] + 5);
+    add(s, 20, 4, 40);
+    add(s, 22, 7, 57);
+    CHECK(!asks(s, 21, 5, &n));
+    add(s, 30, 7, 65);
+    CHECK(asks(s, 21, 5, &n) && n == 46);
+    kin_sizes_free(s);
+}
+
 static bool
 widens(kin_sizes *s, int64_t a, int64_t b, int64_t *far)
 {
@@ -394,6 +444,8 @@ main(void)
     test_what_is_not_answered();
     test_what_programs_ask();
     test_what_is_not_believed();
+    test_what_is_shared_out();
+    test_what_no_other_plan_confirms();
     test_products_that_grow();
     test_sizes_that_grow();
     return check_report("test_sizes");

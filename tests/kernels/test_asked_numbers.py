@@ -123,3 +123,48 @@ def test_sizes_that_an_operator_refuses(kernels):
     for n in (7, 3, 21):
         with pytest.raises(RuntimeError, match="is invalid for input of size"):
             compiled(torch.randn(n))
+
+
+def test_what_operators_divide_one_size_by_another(kernels):
+    """What each row of view(b, -1) gets is no polynomial, but a few plans for one row, and one for as many rows as there are elements, fit a sum."""
+
+    def f(x, b):
+        return x.view(b, -1, WIDTH).tanh()
+
+    compiled = kintsugi.compile(f, dynamic=True)
+    since = max((e["seq"] for e in kintsugi.events()), default=-1)
+    met = [(35, 1), (40, 1), (2, 2), (7, 1), (34, 1), (24, 1), (4, 4), (11, 1)]
+    for n, b in met + met + [(16, 2), (38, 2), (30, 5), (12, 2), (33, 3), (36, 4), (20, 2), (15, 3), (28, 2), (10, 1), (6, 2)]:
+        x = torch.randn(n, WIDTH)
+        torch.testing.assert_close(compiled(x, b), f(x, b), rtol=1e-3, atol=1e-4, msg=lambda text, b=b, n=n: f"{n}, {b}: {text}")
+    with pytest.raises(RuntimeError, match="is invalid for input of size"):
+        compiled(torch.randn(25, WIDTH), 2)
+    assert not any(e["event"] == "bug" for e in kintsugi.events() if e["seq"] > since)
+
+
+def cuts(x, k):
+    return (x * 1.5)[:, ::x.shape[1].bit_length()] * 2
+
+
+def cuts_by_a_quotient(x, k):
+    return (x * 1.5)[:, ::x.shape[1] // 4 + 1].exp()
+
+
+def cuts_by_a_number(x, k):
+    return (x * 1.5)[:, ::k].exp(), torch.arange(0, x.shape[1], k) * 2, x.sin().unfold(1, k, k).sum(-1), F.avg_pool1d(x.transpose(1, 2), k).tanh()
+
+
+@pytest.mark.parametrize("dynamic", [None, True], ids=["alone", "dynamic"])
+@pytest.mark.parametrize("program", [cuts, cuts_by_a_quotient, cuts_by_a_number], ids=lambda p: p.__name__)
+def test_what_divides_changes_with_sizes(kernels, program, dynamic):
+    """Of x[:, ::step] a length divided by a step is left, which is no rule of the length alone: few plans with other steps look like one."""
+    since = max((e["seq"] for e in kintsugi.events()), default=-1)
+    for seed in range(3):
+        draw = random.Random(seed)
+        compiled = kintsugi.compile(program, dynamic=dynamic, name=f"{program.__name__} {seed}")
+        sizes = list(range(7, 44))
+        draw.shuffle(sizes)
+        for n in sizes:
+            x, k = torch.randn(draw.choice([1, 2, 5]), n, WIDTH), draw.choice([2, 2, 2, 3, 5])
+            torch.testing.assert_close(compiled(x, k), program(x, k), rtol=1e-3, atol=1e-4, msg=lambda text, n=n, k=k: f"{n}, {k}: {text}")
+    assert not any(e["event"] == "bug" for e in kintsugi.events() if e["seq"] > since)

@@ -21,6 +21,8 @@ static const struct {
 #define CONSTANT KIN_ATEN_CONSTANT
 #define ANSWERED KIN_ATEN_ANSWERED
 #define OWN_CELLS KIN_ATEN_OWN_CELLS
+#define STEPS KIN_ATEN_STEPS
+#define DIVIDES KIN_ATEN_DIVIDES
 #define LIBRARY KIN_ATEN_LIBRARY
 #define ATEN(op, overload, shape, lower, complex, traits) {"aten." #op "." #overload, traits, KIN_COMPLEX_##complex},
 #include "core/aten/aten.def"

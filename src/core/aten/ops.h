@@ -42,6 +42,9 @@ typedef enum {
     KIN_ATEN_CONSTANT = 1 << 11,          /* as a tensor of the capture's own, where it makes one of a constant */
     KIN_ATEN_ANSWERED = 1 << 12,          /* not at all: a question whose answer is true for the capture's tensors */
     KIN_ATEN_OWN_CELLS = 1 << 13,         /* as an operator of kintsugi/_recurrent.py, where its arguments say so */
+    /* what sizes of its results are divided by: ints that have to be the same for plans to be compared (py/launch/template.c) */
+    KIN_ATEN_STEPS = 1 << 14,             /* `step`, behind `start` and `end` */
+    KIN_ATEN_DIVIDES = 1 << 15,           /* all of them: windows, strides, factors */
     KIN_ATEN_LIBRARY = 1 << 9             /* its work is worth a kernel or library call of its own */
 } kin_aten_trait;
 

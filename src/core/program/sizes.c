@@ -233,17 +233,19 @@ reduce(wide *row, const wide known[][WIDE_ROW], const unsigned *lead, unsigned n
     }
 }
 
-/* The polynomial with these terms through the first plans that decide it. False: they do not, or it has no small numbers. */
+enum { ALL_PLANS = -1 };
+
+/* The polynomial with these terms through the first of the plans (a bit each) that decide it. False: they do not, or it has no small numbers. */
 static bool
-solve(const kin_sizes *s, poly *f)
+solve(const kin_sizes *s, poly *f, uint32_t plans)
 {
     wide known[MOST_TERMS + 1][WIDE_ROW];
     unsigned lead[MOST_TERMS + 1], n = 0, unknowns = f->nterms + 1u;
     for (uint32_t k = 0; k < s->nsamples && n < unknowns; k++) {
-        wide row[WIDE_ROW] = {1};
-        for (unsigned t = 0; t < f->nterms; t++)
+        wide row[WIDE_ROW] = {(plans >> k & 1) != 0};
+        for (unsigned t = 0; t < f->nterms && row[0] != 0; t++)
             row[t + 1] = product_of(f->term[t], s->met[k]);
-        row[unknowns] = s->now[k];
+        row[unknowns] = row[0] * s->now[k];
         reduce(row, known, lead, n, unknowns);
         unsigned first = 0;
         while (first < unknowns && row[first] == 0)
@@ -316,11 +318,16 @@ count_rows(const kin_sizes *s, const poly *f, unsigned enough)
     return n;
 }
 
-/* Is it more than a line through the points there are? A size that has had three values only fits whatever depends on anything else. */
+/* Is it more than a line through the points there are? A size that has had three values only fits whatever depends on anything else, and what a single plan decides about
+ * one of several terms is confirmed by none. */
 static bool
 is_supported(const kin_sizes *s, const poly *f)
 {
     unsigned unknowns = 0;
+    poly again = *f;
+    for (uint32_t k = 0; k < s->nsamples && f->nterms > 1; k++)
+        if (!solve(s, &again, ~((uint32_t)1 << k)))
+            return false;
     for (unsigned k = 0; k <= f->nterms; k++)
         unknowns += f->of[k] != 0;
     return count_rows(s, f, unknowns + 1) > unknowns;
@@ -331,7 +338,7 @@ static bool
 try_terms(const kin_sizes *s, column *c, poly f)
 {
     unsigned several = f.nterms > 1 && s->nfree > 1, more = several + (kin_sizes_has_divided(s, &f) ? 2u : 0u);
-    if (s->nsamples < f.nterms + 1u + s->nfree + more || !solve(s, &f) || !holds(s, &f) || !is_supported(s, &f))
+    if (s->nsamples < f.nterms + 1u + s->nfree + more || !solve(s, &f, (uint32_t)ALL_PLANS) || !holds(s, &f) || !is_supported(s, &f))
         return false;
     c->is = f;
     return true;
@@ -438,11 +445,15 @@ narrow(param *p, int64_t size, int64_t value)
     return any;
 }
 
-/* False: what is known leaves several answers. */
 bool
-kin_sizes_divide(const param *p, int64_t size, int64_t *value)
+kin_sizes_divide(const param *p, const int64_t of[MOST_PARAMS], int64_t *value)
 {
+    int64_t size = of[p->size], among = of[p->among];
     bool any = false;
+    if (p->kind == SHARED) {
+        *value = among > 0 ? size / among : 0;
+        return among > 0 && size % among == 0;
+    }
     for (int64_t by = 2; by <= MOST_BY; by++) {
         if (p->least[by] > p->most[by])
             continue;
@@ -507,6 +518,25 @@ find_divided(kin_sizes *s, uint32_t number)
     return false;
 }
 
+/* ... or if it is what each of one size gets of another. */
+static bool
+find_shared(kin_sizes *s, uint32_t number)
+{
+    const column *c = &s->columns.at[number];
+    uint8_t n = s->nparams < MOST_PARAMS && count_values(s, c) >= 3 ? (uint8_t)s->nparams : 0;
+    for (uint8_t of = 0; of < n; of++)
+        for (uint8_t among = 0; among < n; among++) {
+            bool shared = of != among;
+            for (uint32_t k = 0; k < s->nsamples && shared; k++)
+                shared = s->met[k][among] > 0 && (wide)value_of(s, c, k) * s->met[k][among] == s->met[k][of];
+            if (shared) {
+                push_param(s, (param){.column = number, .kind = SHARED, .size = of, .among = among});
+                return true;
+            }
+        }
+    return false;
+}
+
 /* -- what the columns are ---------------------------------------------------------------------------------------------------- */
 
 static bool
@@ -526,6 +556,13 @@ can_read(kin_sizes *s, const column *c)
         if (!read_as(c->as, raw(s, k, c->first), by_of(s, c, k), &s->now[k]))
             return false;
     return true;
+}
+
+bool
+kin_sizes_is_decided(kin_sizes *s, const column *c, uint32_t plans)
+{
+    poly f = c->is;
+    return can_read(s, c) && solve(s, &f, plans);
 }
 
 /* A number over one of the params: what a size is enlarged by. */
@@ -566,7 +603,7 @@ static bool
 add_param(kin_sizes *s, uint32_t number)
 {
     column *c = &s->columns.at[number];
-    if (c->first >= s->ninputs ? !find_divided(s, number) : s->nfree == MOST_FREE || count_values(s, c) == 0)
+    if (c->first >= s->ninputs ? !find_divided(s, number) && !find_shared(s, number) : s->nfree == MOST_FREE || count_values(s, c) == 0)
         return false;
     if (c->first < s->ninputs) {
         push_param(s, (param){.column = number, .kind = FREE});
@@ -732,7 +769,8 @@ agrees(kin_sizes *s)
     for (uint32_t k = 0; k < s->nparams; k++)
         values[k] = value_of(s, &s->columns.at[s->params[k].column], last);
     for (uint32_t k = s->nfree; k < s->nparams; k++)
-        if (s->params[k].kind == DIVIDED && !narrow(&s->params[k], values[s->params[k].size], values[k]))
+        if ((s->params[k].kind == DIVIDED && !narrow(&s->params[k], values[s->params[k].size], values[k])) ||
+            (s->params[k].kind == SHARED && !(kin_sizes_divide(&s->params[k], values, &value) && value == values[k])))
             return false;
     for (uint32_t i = 0; i < s->n; i++) {
         const column *c = &s->columns.at[s->column_of[i]];

@@ -36,25 +36,39 @@ number_of(const kin_sizes *s, uint32_t column_number, const int64_t *values)
     return kin_sizes_write(c->as, values[column_number], c->by == 0 ? 1 : values[s->params[c->by - 1].column]);
 }
 
-/* Which params are 0 or 1: two bits each. */
-static uint64_t
-small_ones(const kin_sizes *s, const int64_t of[MOST_PARAMS])
+static bool
+are_alike_small(int64_t a, int64_t b)
 {
-    uint64_t mask = 0;
-    for (uint32_t k = 0; k < s->nparams; k++)
-        mask |= (of[k] == 0 || of[k] == 1 ? (uint64_t)of[k] + 1 : 0) << 2 * k;
-    return mask;
+    return a == b || ((a != 0 && a != 1) && (b != 0 && b != 1));
 }
 
-/* Was there a plan with 0 and 1 in the same places? If one of two sizes was 1 in all of them, whichever, nothing is known of plans for two larger ones. */
-static bool
-is_small_where_met(const kin_sizes *s, const int64_t of[MOST_PARAMS])
+/* The plans (a bit each) with 0 and 1 in the same places: among the params and the sizes of all that there is. If one of two sizes was 1 in all of them, whichever, nothing
+ * is known of plans for two larger ones. */
+static uint32_t
+small_where_met(const kin_sizes *s, const int64_t of[MOST_PARAMS], const int64_t *values)
 {
-    uint64_t small = small_ones(s, of);
-    for (uint32_t k = 0; k < s->nsamples; k++)
-        if (small_ones(s, s->met[k]) == small)
-            return true;
-    return false;
+    uint32_t plans = 0;
+    for (uint32_t k = 0; k < s->nsamples; k++) {
+        bool alike = true;
+        for (uint32_t p = 0; p < s->nparams && alike; p++)
+            alike = are_alike_small(of[p], s->met[k][p]);
+        for (uint32_t c = 0; c < s->columns.len && alike; c++) {
+            const column *x = &s->columns.at[c];
+            alike = !x->dim || x->is.nterms == 0 || x->as != AS_INTEGER || are_alike_small(values[c], s->samples.at[(size_t)k * s->n + x->first]);
+        }
+        plans |= (uint32_t)alike << k;
+    }
+    return plans;
+}
+
+/* Plans with other sizes of 0 and 1 say too little of numbers that several terms are added up to. */
+static bool
+are_decided(kin_sizes *s, uint32_t plans)
+{
+    for (uint32_t c = 0; c < s->columns.len; c++)
+        if (s->columns.at[c].is.nterms > 1 && !kin_sizes_is_decided(s, &s->columns.at[c], plans))
+            return false;
+    return plans != 0;
 }
 
 /* -- what programs ask -------------------------------------------------------------------------------------------------------- */
@@ -105,7 +119,7 @@ are_answered_as_before(const kin_sizes *s, const int64_t *values)
 
 /* Values of all columns; false: one is not like those met. */
 static bool
-values_for(const kin_sizes *s, const int64_t *inputs, int64_t *values, beyond *out)
+values_for(kin_sizes *s, const int64_t *inputs, int64_t *values, beyond *out)
 {
     int64_t of[MOST_PARAMS] = {0};
     for (uint32_t k = 0; k < s->nparams; k++) {
@@ -113,14 +127,12 @@ values_for(const kin_sizes *s, const int64_t *inputs, int64_t *values, beyond *o
         const column *c = &s->columns.at[p->column];
         if (p->kind == FREE)
             of[k] = inputs[c->first];
-        else if (p->kind == DIVIDED ? !kin_sizes_divide(p, of[p->size], &of[k]) : !kin_sizes_evaluate(&c->is, of, &of[k]))
+        else if (p->kind != SHIFTED ? !kin_sizes_divide(p, of, &of[k]) : !kin_sizes_evaluate(&c->is, of, &of[k]))
             return false;
         if (!is_like_those_met(c, of[k]))
             return false;
         note_range(c, of[k], out);
     }
-    if (!is_small_where_met(s, of))
-        return false;
     for (uint32_t c = 0; c < s->columns.len; c++) {
         const column *x = &s->columns.at[c];
         if (x->is.nterms == 0) { /* perhaps bits */
@@ -137,7 +149,7 @@ values_for(const kin_sizes *s, const int64_t *inputs, int64_t *values, beyond *o
     for (uint32_t i = 0; i < s->ninputs; i++)
         if (inputs[i] != number_of(s, s->column_of[i], values))
             return false;
-    return are_answered_as_before(s, values);
+    return are_answered_as_before(s, values) && are_decided(s, small_where_met(s, of, values));
 }
 
 /* New memory: the values of all columns for these inputs; NULL: they are not known, if it were not for what is `out` of the ranges met. */

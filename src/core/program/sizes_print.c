@@ -17,6 +17,9 @@ print_param(const kin_sizes *s, uint32_t number, kin_text *out)
             by++;
         kin_text_addf(out, "*[(s%u + %lld) / %lld]", p->size, (long long)p->least[by], (long long)by);
         return;
+    case SHARED:
+        kin_text_addf(out, "*[s%u / s%u]", p->size, p->among);
+        return;
     case SHIFTED:
         kin_text_add(out, "*(");
         print_poly(s, &s->columns.at[p->column].is, out);

@@ -20,12 +20,12 @@ typedef struct {
 } poly;
 
 /* What polynomials are of: a size that varies by itself; one of those, or of these, divided by something, rounded: what a stride, a pool or a chunk leaves of a size; one of
- * these and a constant, as products of such have many terms. Of divided ones, for each divisor all `add` between two are possible with which (size + add) / by,
+ * them shared out among another, with nothing left over: view(b, -1); one of these and a constant, as products of such have many terms. Of divided ones, for each divisor all `add` between two are possible with which (size + add) / by,
  * rounded down, is right in all plans met. */
 typedef struct {
     uint32_t column;
-    enum { FREE, DIVIDED, SHIFTED } kind;
-    uint8_t size;                 /* divided: which param; shifted: column has its polynomial */
+    enum { FREE, DIVIDED, SHARED, SHIFTED } kind;
+    uint8_t size, among;          /* divided, shared: which params; shifted: column has its polynomial */
     int64_t least[MOST_BY + 1], most[MOST_BY + 1]; /* of `add` by divisor, from 2 on; least > most: it is not this one */
 } param;
 
@@ -86,8 +86,10 @@ kin_sizes_divisor(const column *c)
 bool kin_sizes_evaluate(const poly *f, const int64_t values[MOST_PARAMS], int64_t *out);
 /* Is one of its terms made of a size that was divided? */
 bool kin_sizes_has_divided(const kin_sizes *s, const poly *f);
-/* A size divided and rounded. False: what is known leaves several answers. */
-bool kin_sizes_divide(const param *p, int64_t size, int64_t *value);
+/* A size divided, or shared out, where the params before it are known. False: what is known leaves several answers, or there is none. */
+bool kin_sizes_divide(const param *p, const int64_t of[MOST_PARAMS], int64_t *value);
+/* Do these plans (a bit each) decide by themselves what the column is? */
+bool kin_sizes_is_decided(kin_sizes *s, const column *c, uint32_t plans);
 /* The number that is read as this value; `by` for quotients. */
 int64_t kin_sizes_write(reading as, int64_t value, int64_t by);
 /* Looks at plans that were added since the last time. */

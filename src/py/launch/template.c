@@ -344,12 +344,47 @@ state_of(const kernel_launcher *self)
     return (uint64_t)self->fixings << 32 | (uint64_t)self->unfrozen.len << 1 | self->exact_nan;
 }
 
+/* All ints among these arguments, and in lists of them. */
+static void
+say_ints(kin_walk *w, const kin_aten *g, uint32_t first, uint32_t n)
+{
+    for (uint32_t a = first; a < first + n; a++) {
+        const kin_aten_arg *arg = &g->args.at[a];
+        kin_walk_word(w, arg->kind);
+        if (arg->kind == KIN_ATEN_LIST)
+            say_ints(w, g, arg->list.child, arg->list.count);
+        if (arg->kind == KIN_ATEN_INT)
+            kin_walk_word(w, (uint64_t)arg->i);
+    }
+}
+
+/* What operators divide sizes by belongs to the structure: their results are quotients of one size then, and not of two. */
+static void
+say_divisors(kin_walk *w, const kin_aten *g)
+{
+    for (uint32_t c = 0; c < g->calls.len; c++) {
+        const kin_aten_call *call = &g->calls.at[c];
+        uint32_t first = 0, step;
+        if (kin_aten_op_is(kin_aten_op_of(call), KIN_ATEN_DIVIDES))
+            say_ints(w, g, call->args, call->nargs);
+        if (!kin_aten_op_is(kin_aten_op_of(call), KIN_ATEN_STEPS))
+            continue;
+        while (first < call->nargs && (g->args.at[call->args + first].kind == KIN_ATEN_VALUE || g->args.at[call->args + first].kind == KIN_ATEN_LIST))
+            first++;
+        step = first + (first > 0 ? 3 : 2); /* in what is cut, a dim stands in front of start and end */
+        kin_walk_word(w, step < call->nargs);
+        if (step < call->nargs)
+            say_ints(w, g, call->args + step, 1);
+    }
+}
+
 /* What the program asked belongs to the structure, and what of, to the numbers. So do the sizes of all that its operators make: of most nothing is left in the plan, but the
  * operators look at them (a view as two rows wants an even number). */
 static void
 walk_program(kin_walk *w, const kin_capture *capture)
 {
     const kin_aten *g = capture->graph;
+    say_divisors(w, g);
     for (kin_aten_val v = 1; v < g->values.len; v++) {
         const kin_aten_value *value = kin_aten_at(g, v);
         kin_walk_word(w, value->ndim);
