@@ -168,3 +168,37 @@ def test_what_divides_changes_with_sizes(kernels, program, dynamic):
             x, k = torch.randn(draw.choice([1, 2, 5]), n, WIDTH), draw.choice([2, 2, 2, 3, 5])
             torch.testing.assert_close(compiled(x, k), program(x, k), rtol=1e-3, atol=1e-4, msg=lambda text, n=n, k=k: f"{n}, {k}: {text}")
     assert not any(e["event"] == "bug" for e in kintsugi.events() if e["seq"] > since)
+
+
+PLACES = {
+    "from the end": lambda x, k: (x * 2)[:, -k:].exp(),
+    "rolled": lambda x, k: x.roll(-k, 1).exp(),
+    "diagonal": lambda x, k: x[0].diagonal(k) * 2,
+    "every second": lambda x, k: x.flatten(0, 1)[k::2] * 2,
+    "between": lambda x, k: x[:, k // 2: k].exp(),
+    "around": lambda x, k: x[:, max(k - 3, 0): k + 3].sum(1),
+    "stacked": lambda x, k: torch.stack([x, x], 1).flatten(1, 2)[:, k:] * 2,
+    "strided": lambda x, k: (x * 1).as_strided((2, WIDTH), (WIDTH, 1), k).exp(),
+}
+
+
+@pytest.mark.parametrize("kind", range(4))
+@pytest.mark.parametrize("program", PLACES, ids=lambda name: name.replace(" ", "_"))
+def test_places_beside_sizes(kernels, program, kind):
+    """Operators count places from the end, cut them off or wrap them: a number of the program's own lies inside of a dim in the first calls, and anywhere later."""
+    f = PLACES[program]
+    draw = random.Random(f"{program} {kind}")
+    compiled = kintsugi.compile(f, dynamic=kind % 2 == 0)
+    since = max((e["seq"] for e in kintsugi.events()), default=-1)
+    for call in range(60):
+        n = draw.randint(2, 30)
+        k = draw.randint(-4, 34) if call > 30 else (draw.randint(1, 9), draw.randint(1, n), draw.randint(0, n) // 2, n - draw.randint(0, 2))[kind]
+        x = torch.randn(draw.choice([1, 2, 5]), n, WIDTH)
+        try:
+            expected = f(x, k)
+        except RuntimeError as refused:
+            with pytest.raises(type(refused)):
+                compiled(x, k)
+            continue
+        torch.testing.assert_close(compiled(x, k), expected, rtol=1e-3, atol=1e-4, msg=lambda text, n=n, k=k: f"{n}, {k}: {text}")
+    assert not any(e["event"] == "bug" for e in kintsugi.events() if e["seq"] > since)

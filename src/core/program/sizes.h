@@ -26,7 +26,9 @@ typedef enum {
     KIN_SIZES_QUOTIENT,  /* ... rounded down */
     KIN_SIZES_ORDER,     /* which of a and b is greater */
     KIN_SIZES_EXTREME,   /* ... and `gives` is one of them: max, min */
-    KIN_SIZES_VALUE      /* anything else about a */
+    KIN_SIZES_VALUE,     /* anything else about a */
+    KIN_SIZES_WRAPPED,   /* a modulo b is `gives`, whatever it is */
+    KIN_SIZES_PARTS      /* a divided by b and rounded up is `gives`, whatever it is */
 } kin_sizes_asks;
 
 typedef struct {

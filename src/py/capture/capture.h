@@ -12,6 +12,8 @@
 #include "py/replay/subgraphs.h"
 
 /* An operator as it was called, fake tensors in place of tensors. By number of the call in the graph. */
+typedef KIN_VEC(kin_sizes_question) kin_sizes_questions;
+
 typedef struct {
     PyObject *op;      /* the overload's C function */
     PyObject *args;    /* tuple */
@@ -69,7 +71,7 @@ typedef struct {
     kin_capture_numbers uncounted; /* storages of inputs, once for each write that torch does not count */
     KIN_VEC(uint32_t) refused; /* failed: the calls that cannot be captured; none = it is not a matter of single calls */
     bool by_data;         /* calls gave tensors whose sizes may follow from data (KIN_CAPTURE_DATA) */
-    KIN_VEC(kin_sizes_question) questions; /* that steps asked of numbers, in their order */
+    kin_sizes_questions questions; /* that steps asked of numbers, in their order */
     bool asks_more;       /* ... of numbers that are too large, too */
     uint32_t failed_test; /* failed: the test that did not pass, from 1 (its step + 1); 0 = it is something else */
     kin_capture_joint joint; /* KIN_CAPTURE_JOINT; without results: there is nothing to go back from */
@@ -104,5 +106,8 @@ void kin_capture_deinit(kin_capture *c);
 void kin_capture_call_deinit(kin_capture_call *call);
 /* Number of a fake tensor; UINT32_MAX: it is none. */
 uint32_t kin_capture_number(PyObject *obj);
+
+/* All that was asked of numbers: by steps, then by operators of places in dims (questions.c). False without memory. */
+bool kin_capture_questions(const kin_capture *c, kin_sizes_questions *out) KIN_MUST_CHECK;
 
 #endif

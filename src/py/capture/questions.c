@@ -117,3 +117,132 @@ kin_capture_ask(stepper *x, const kin_step *s)
     }
     return true;
 }
+
+/* -- operators ------------------------------------------------------------------------------------------------------------------ */
+
+static bool
+ask(kin_sizes_questions *out, kin_sizes_asks asks, int64_t a, int64_t b)
+{
+    return kin_vec_push(out, ((kin_sizes_question){.asks = asks, .a = a, .b = b})) == KIN_OK;
+}
+
+static int64_t
+within(int64_t at, int64_t size)
+{
+    at += at < 0 ? size : 0;
+    return at < 0 ? 0 : at > size ? size : at;
+}
+
+/* Places in a dim are counted from its end where they are negative, and cut off or wrapped where they lie beyond it. One that goes around more than once is this one only. */
+static bool
+ask_place(kin_sizes_questions *out, int64_t at, int64_t size)
+{
+    const int64_t most = (int64_t)1 << 62;
+    if (at > most || at < -most)
+        at = at < 0 ? -most : most; /* "to the end" */
+    bool far = at > size || at < -size;
+    bool known = ask(out, KIN_SIZES_ORDER, at, 0) && ask(out, KIN_SIZES_ORDER, at, size) && ask(out, KIN_SIZES_ORDER, -at, size);
+    return known && (!far || at == most || at == -most || (ask(out, KIN_SIZES_VALUE, at, 0) && ask(out, KIN_SIZES_VALUE, size, 0)));
+}
+
+/* `start` and `end`, or an index, behind the dim, which is argument number `at`, of a tensor of these sizes. */
+static bool
+ask_cut(const kin_aten *g, const kin_aten_call *call, kin_aten_val x, uint32_t at, kin_sizes_questions *out)
+{
+    const kin_aten_arg *args = g->args.at + call->args;
+    int64_t ndim = kin_aten_at(g, x)->ndim, dim = at < call->nargs && args[at].kind == KIN_ATEN_INT ? args[at].i : 0;
+    dim += dim < 0 ? ndim : 0;
+    for (uint32_t a = at + 1; a <= at + 2 && a < call->nargs && dim >= 0 && dim < ndim; a++)
+        if (args[a].kind == KIN_ATEN_INT && !ask_place(out, args[a].i, kin_aten_sizes(g, x)[dim]))
+            return false;
+    int64_t step = at + 3 < call->nargs && args[at + 3].kind == KIN_ATEN_INT ? args[at + 3].i : 1;
+    if (step < 2 || dim < 0 || dim >= ndim)
+        return true;
+    int64_t size = kin_aten_sizes(g, x)[dim], start = args[at + 1].kind == KIN_ATEN_INT ? within(args[at + 1].i, size) : 0;
+    int64_t end = args[at + 2].kind == KIN_ATEN_INT ? within(args[at + 2].i, size) : size, length = end > start ? end - start : 0;
+    kin_sizes_question parts = {.asks = KIN_SIZES_PARTS, .a = length, .b = step, .gives = (length + step - 1) / step};
+    return kin_vec_push(out, parts) == KIN_OK;
+}
+
+/* Without dims all elements are one dim. */
+static bool
+ask_roll(const kin_aten *g, const kin_aten_call *call, kin_aten_val x, kin_sizes_questions *out)
+{
+    int64_t shifts[KIN_IR_MAX_DIMS], dims[KIN_IR_MAX_DIMS], ndim = kin_aten_at(g, x)->ndim, all = 1;
+    int n = kin_aten_ints(g, kin_aten_find(g, call, 1, "shifts"), shifts), ndims = kin_aten_ints(g, kin_aten_find(g, call, 2, "dims"), dims);
+    for (int64_t d = 0; d < ndim; d++)
+        all *= kin_aten_sizes(g, x)[d];
+    for (int k = 0; k < n; k++) {
+        int64_t dim = k < ndims ? dims[k] + (dims[k] < 0 ? ndim : 0) : -1;
+        int64_t size = dim >= 0 && dim < ndim ? kin_aten_sizes(g, x)[dim] : all;
+        kin_sizes_question wrapped = {.asks = KIN_SIZES_WRAPPED, .a = shifts[k], .b = size, .gives = size > 0 ? (shifts[k] % size + size) % size : 0};
+        if (!ask_place(out, shifts[k], size) || (size > 0 && kin_vec_push(out, wrapped) != KIN_OK))
+            return false;
+    }
+    return true;
+}
+
+/* It ends at the last row or at the last column. */
+static bool
+ask_diagonal(const kin_aten *g, const kin_aten_call *call, kin_aten_val x, kin_sizes_questions *out)
+{
+    int64_t offset = 0, dims[2] = {0, 1}, ndim = kin_aten_at(g, x)->ndim;
+    static const char *const names[] = {"dim1", "dim2"};
+    (void)kin_aten_ints(g, kin_aten_find(g, call, 1, "offset"), &offset);
+    for (unsigned k = 0; k < 2; k++) {
+        (void)kin_aten_ints(g, kin_aten_find(g, call, 2 + k, names[k]), &dims[k]);
+        dims[k] += dims[k] < 0 ? ndim : 0;
+        if (dims[k] < 0 || dims[k] >= ndim)
+            return true;
+    }
+    int64_t rows = kin_aten_sizes(g, x)[dims[0]], columns = kin_aten_sizes(g, x)[dims[1]];
+    return ask_place(out, offset, columns) && ask(out, KIN_SIZES_ORDER, -offset, rows) && ask(out, KIN_SIZES_ORDER, rows + offset, columns);
+}
+
+/* Where the last element lies, in its memory. */
+static int64_t
+last_of(const kin_aten *g, kin_aten_val v)
+{
+    int64_t last = kin_aten_at(g, v)->offset;
+    for (unsigned d = 0; d < kin_aten_at(g, v)->ndim; d++)
+        last += (kin_aten_sizes(g, v)[d] - 1) * kin_aten_strides(g, v)[d];
+    return last;
+}
+
+bool
+kin_capture_questions(const kin_capture *capture, kin_sizes_questions *out)
+{
+    const kin_aten *g = capture->graph;
+    bool ok = true;
+    for (uint32_t q = 0; q < capture->questions.len && ok; q++)
+        ok = kin_vec_push(out, capture->questions.at[q]) == KIN_OK;
+    for (uint32_t c = 0; c < g->calls.len && ok; c++) {
+        const kin_aten_call *call = &g->calls.at[c];
+        kin_aten_val x = call->nargs > 0 && g->args.at[call->args].kind == KIN_ATEN_VALUE ? g->args.at[call->args].value : 0;
+        if (x == 0 || call->nresults == 0)
+            continue;
+        switch ((unsigned)kin_aten_op_of(call)) {
+        case KIN_ATEN_OP_slice_Tensor: case KIN_ATEN_OP_slice_copy_Tensor: case KIN_ATEN_OP_select_int: case KIN_ATEN_OP_select_copy_int:
+            ok = ask_cut(g, call, x, 1, out);
+            break;
+        case KIN_ATEN_OP_slice_scatter_default: case KIN_ATEN_OP_select_scatter_default:
+            ok = ask_cut(g, call, x, 2, out);
+            break;
+        case KIN_ATEN_OP_slice_backward_default: case KIN_ATEN_OP_select_backward_default:
+            ok = ask_cut(g, call, call->results, 2, out);
+            break;
+        case KIN_ATEN_OP_roll_default:
+            ok = ask_roll(g, call, x, out);
+            break;
+        case KIN_ATEN_OP_diagonal_default: case KIN_ATEN_OP_diagonal_copy_default:
+            ok = ask_diagonal(g, call, x, out);
+            break;
+        case KIN_ATEN_OP_as_strided_default:
+            ok = ask(out, KIN_SIZES_ORDER, last_of(g, call->results), last_of(g, x));
+            break;
+        default:
+            break;
+        }
+    }
+    return ok;
+}
