@@ -28,13 +28,23 @@ typedef enum {
     KIN_SIZES_EXTREME,   /* ... and `gives` is one of them: max, min */
     KIN_SIZES_VALUE,     /* anything else about a */
     KIN_SIZES_WRAPPED,   /* a modulo b is `gives`, whatever it is */
-    KIN_SIZES_PARTS      /* a divided by b and rounded up is `gives`, whatever it is */
+    KIN_SIZES_PARTS,     /* a divided by b and rounded up is `gives`, whatever it is */
+    KIN_SIZES_PLACE,     /* `gives` is where place a of a dim of b elements lies (kin_sizes_place), whatever it is */
+    KIN_SIZES_BETWEEN    /* `gives` elements lie from b up to a, none if b is greater */
 } kin_sizes_asks;
 
 typedef struct {
     kin_sizes_asks asks;
     int64_t a, b, gives;
 } kin_sizes_question;
+
+/* Negative places are counted from the end; those beyond the dim are its beginning and its end. */
+static inline int64_t
+kin_sizes_place(int64_t at, int64_t size)
+{
+    at += at < 0 ? size : 0;
+    return at < 0 ? 0 : at > size ? size : at;
+}
 
 /* dims: which of them are the size of something in one dim, rather than a stride, an offset, ... NULL without memory. */
 kin_sizes *kin_sizes_new(uint32_t ninputs, uint32_t nnumbers, const bool *input_dims, const bool *number_dims);

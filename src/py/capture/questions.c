@@ -126,11 +126,10 @@ ask(kin_sizes_questions *out, kin_sizes_asks asks, int64_t a, int64_t b)
     return kin_vec_push(out, ((kin_sizes_question){.asks = asks, .a = a, .b = b})) == KIN_OK;
 }
 
-static int64_t
-within(int64_t at, int64_t size)
+static bool
+ask_exactly(kin_sizes_questions *out, kin_sizes_asks asks, int64_t a, int64_t b, int64_t gives)
 {
-    at += at < 0 ? size : 0;
-    return at < 0 ? 0 : at > size ? size : at;
+    return kin_vec_push(out, ((kin_sizes_question){.asks = asks, .a = a, .b = b, .gives = gives})) == KIN_OK;
 }
 
 /* Places in a dim are counted from its end where they are negative, and cut off or wrapped where they lie beyond it. One that goes around more than once is this one only. */
@@ -145,23 +144,45 @@ ask_place(kin_sizes_questions *out, int64_t at, int64_t size)
     return known && (!far || at == most || at == -most || (ask(out, KIN_SIZES_VALUE, at, 0) && ask(out, KIN_SIZES_VALUE, size, 0)));
 }
 
-/* `start` and `end`, or an index, behind the dim, which is argument number `at`, of a tensor of these sizes. */
+/* The int that is argument `at`, or the other one. */
+static int64_t
+int_or(const kin_aten *g, const kin_aten_call *call, uint32_t at, int64_t otherwise)
+{
+    const kin_aten_arg *arg = at < call->nargs ? &g->args.at[call->args + at] : NULL;
+    return arg != NULL && arg->kind == KIN_ATEN_INT ? arg->i : otherwise;
+}
+
+/* One end of a slice: where it lies. False: no memory. */
+static bool
+ask_end(kin_sizes_questions *out, int64_t at, int64_t size, int64_t *lies)
+{
+    *lies = kin_sizes_place(at, size);
+    return at == 0 || at == INT64_MAX || (ask_place(out, at, size) && ask_exactly(out, KIN_SIZES_PLACE, at, size, *lies));
+}
+
+/* `start`, `end` and step behind the dim, which is argument number `at`, of a tensor of these sizes. */
 static bool
 ask_cut(const kin_aten *g, const kin_aten_call *call, kin_aten_val x, uint32_t at, kin_sizes_questions *out)
 {
-    const kin_aten_arg *args = g->args.at + call->args;
-    int64_t ndim = kin_aten_at(g, x)->ndim, dim = at < call->nargs && args[at].kind == KIN_ATEN_INT ? args[at].i : 0;
+    int64_t ndim = kin_aten_at(g, x)->ndim, dim = int_or(g, call, at, 0), from, to;
     dim += dim < 0 ? ndim : 0;
-    for (uint32_t a = at + 1; a <= at + 2 && a < call->nargs && dim >= 0 && dim < ndim; a++)
-        if (args[a].kind == KIN_ATEN_INT && !ask_place(out, args[a].i, kin_aten_sizes(g, x)[dim]))
-            return false;
-    int64_t step = at + 3 < call->nargs && args[at + 3].kind == KIN_ATEN_INT ? args[at + 3].i : 1;
-    if (step < 2 || dim < 0 || dim >= ndim)
+    if (dim < 0 || dim >= ndim)
         return true;
-    int64_t size = kin_aten_sizes(g, x)[dim], start = args[at + 1].kind == KIN_ATEN_INT ? within(args[at + 1].i, size) : 0;
-    int64_t end = args[at + 2].kind == KIN_ATEN_INT ? within(args[at + 2].i, size) : size, length = end > start ? end - start : 0;
-    kin_sizes_question parts = {.asks = KIN_SIZES_PARTS, .a = length, .b = step, .gives = (length + step - 1) / step};
-    return kin_vec_push(out, parts) == KIN_OK;
+    int64_t size = kin_aten_sizes(g, x)[dim], start = int_or(g, call, at + 1, 0), end = int_or(g, call, at + 2, INT64_MAX), step = int_or(g, call, at + 3, 1);
+    if (!ask_end(out, start, size, &from) || !ask_end(out, end, size, &to))
+        return false;
+    int64_t length = to > from ? to - from : 0;
+    bool all = start == 0 && end == INT64_MAX;
+    return (all || ask_exactly(out, KIN_SIZES_BETWEEN, to, from, length)) && (step < 2 || ask_exactly(out, KIN_SIZES_PARTS, length, step, (length + step - 1) / step));
+}
+
+/* The index behind the dim. */
+static bool
+ask_index(const kin_aten *g, const kin_aten_call *call, kin_aten_val x, uint32_t at, kin_sizes_questions *out)
+{
+    int64_t ndim = kin_aten_at(g, x)->ndim, dim = int_or(g, call, at, 0), lies;
+    dim += dim < 0 ? ndim : 0;
+    return dim < 0 || dim >= ndim || ask_end(out, int_or(g, call, at + 1, 0), kin_aten_sizes(g, x)[dim], &lies);
 }
 
 /* Without dims all elements are one dim. */
@@ -175,8 +196,7 @@ ask_roll(const kin_aten *g, const kin_aten_call *call, kin_aten_val x, kin_sizes
     for (int k = 0; k < n; k++) {
         int64_t dim = k < ndims ? dims[k] + (dims[k] < 0 ? ndim : 0) : -1;
         int64_t size = dim >= 0 && dim < ndim ? kin_aten_sizes(g, x)[dim] : all;
-        kin_sizes_question wrapped = {.asks = KIN_SIZES_WRAPPED, .a = shifts[k], .b = size, .gives = size > 0 ? (shifts[k] % size + size) % size : 0};
-        if (!ask_place(out, shifts[k], size) || (size > 0 && kin_vec_push(out, wrapped) != KIN_OK))
+        if (!ask_place(out, shifts[k], size) || (size > 0 && !ask_exactly(out, KIN_SIZES_WRAPPED, shifts[k], size, (shifts[k] % size + size) % size)))
             return false;
     }
     return true;
@@ -222,14 +242,23 @@ kin_capture_questions(const kin_capture *capture, kin_sizes_questions *out)
         if (x == 0 || call->nresults == 0)
             continue;
         switch ((unsigned)kin_aten_op_of(call)) {
-        case KIN_ATEN_OP_slice_Tensor: case KIN_ATEN_OP_slice_copy_Tensor: case KIN_ATEN_OP_select_int: case KIN_ATEN_OP_select_copy_int:
+        case KIN_ATEN_OP_slice_Tensor: case KIN_ATEN_OP_slice_copy_Tensor:
             ok = ask_cut(g, call, x, 1, out);
             break;
-        case KIN_ATEN_OP_slice_scatter_default: case KIN_ATEN_OP_select_scatter_default:
+        case KIN_ATEN_OP_slice_scatter_default:
             ok = ask_cut(g, call, x, 2, out);
             break;
-        case KIN_ATEN_OP_slice_backward_default: case KIN_ATEN_OP_select_backward_default:
+        case KIN_ATEN_OP_slice_backward_default:
             ok = ask_cut(g, call, call->results, 2, out);
+            break;
+        case KIN_ATEN_OP_select_int: case KIN_ATEN_OP_select_copy_int:
+            ok = ask_index(g, call, x, 1, out);
+            break;
+        case KIN_ATEN_OP_select_scatter_default:
+            ok = ask_index(g, call, x, 2, out);
+            break;
+        case KIN_ATEN_OP_select_backward_default:
+            ok = ask_index(g, call, call->results, 2, out);
             break;
         case KIN_ATEN_OP_roll_default:
             ok = ask_roll(g, call, x, out);
