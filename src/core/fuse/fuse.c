@@ -593,6 +593,18 @@ make_room(fuse *f)
     return !f->failed;
 }
 
+/* What the kernels' reading depended on belongs to the program. */
+static kin_status
+hand_on_questions(kin_fused *out)
+{
+    for (uint32_t i = 0; i < out->kernels.len; i++) {
+        const kin_ix_space *s = &out->kernels.at[i].loops.ix;
+        for (uint32_t q = 0; q < s->asked.len; q++)
+            KIN_TRY(kin_vec_push(&out->program->asked, s->asked.at[q]));
+    }
+    return KIN_OK;
+}
+
 kin_status
 kin_fuse(const kin_ir *ir, bool varying, kin_fused *out, kin_text *notes)
 {
@@ -600,6 +612,8 @@ kin_fuse(const kin_ir *ir, bool varying, kin_fused *out, kin_text *notes)
     fuse_scratch_init(&f.scratch);
     *out = (kin_fused){0};
     kin_status s = make_room(&f) ? run(&f, out) : KIN_NOMEM;
+    if (s == KIN_OK)
+        s = hand_on_questions(out);
     for (uint32_t g = 0; g < f.groups.len; g++) {
         kin_vec_deinit(&f.groups.at[g].statements);
         kin_vec_deinit(&f.groups.at[g].reads);

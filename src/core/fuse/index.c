@@ -31,7 +31,7 @@ kin_ix_init(kin_ix_space *s)
 void
 kin_ix_clear(kin_ix_space *s)
 {
-    s->exprs.len = s->terms.len = s->atoms.len = 0;
+    s->exprs.len = s->terms.len = s->atoms.len = s->asked.len = 0;
     kin_intern_clear(&s->expr_keys);
     kin_intern_clear(&s->atom_keys);
     s->split = s->failed = false;
@@ -44,6 +44,7 @@ kin_ix_deinit(kin_ix_space *s)
     kin_vec_deinit(&s->exprs);
     kin_vec_deinit(&s->terms);
     kin_vec_deinit(&s->atoms);
+    kin_vec_deinit(&s->asked);
     kin_intern_deinit(&s->expr_keys);
     kin_intern_deinit(&s->atom_keys);
 }
@@ -351,14 +352,57 @@ kin_ix_mod(kin_ix_space *s, kin_ix a, int64_t by)
     return one_term(s, intern_atom(s, KIN_IX_MOD, rest, by, 0, by - 1));
 }
 
+/* -- what depends on how numbers compare ------------------------------------------------------------------------------ */
+
+static void
+note(kin_ix_space *s, kin_sizes_question q)
+{
+    for (uint32_t i = 0; i < s->asked.len; i++)
+        if (s->asked.at[i].asks == q.asks && s->asked.at[i].a == q.a && s->asked.at[i].b == q.b)
+            return;
+    s->failed = s->failed || kin_vec_push(&s->asked, q) != KIN_OK;
+}
+
+bool
+kin_ix_is_at_least(kin_ix_space *s, int64_t a, int64_t b)
+{
+    const int64_t most = (int64_t)1 << 59;
+    if (s->varying && a > -most && a < most && b > -most && b < most)
+        note(s, kin_sizes_is_at_least(a, b));
+    return a >= b;
+}
+
+bool
+kin_ix_reaches(kin_ix_space *s, kin_ix e, int64_t at)
+{
+    return kin_ix_is_at_least(s, kin_ix_at(s, e)->hi, at);
+}
+
+bool
+kin_ix_begins_at(kin_ix_space *s, kin_ix e, int64_t at)
+{
+    return kin_ix_is_at_least(s, kin_ix_at(s, e)->lo, at);
+}
+
+void
+kin_ix_note_division(kin_ix_space *s, int64_t constant, int64_t by)
+{
+    int64_t rest = (constant % by + by) % by;
+    if (!s->varying || constant == 0)
+        return;
+    note(s, (kin_sizes_question){.asks = KIN_SIZES_WRAPPED, .a = constant, .b = by, .gives = rest});
+    note(s, (kin_sizes_question){.asks = KIN_SIZES_PARTS, .a = constant - rest, .b = by, .gives = (constant - rest) / by});
+}
+
 /* -- what masks say ------------------------------------------------------------------------------------------------ */
 
 kin_ix
 kin_ix_within(kin_ix_space *s, kin_ix a, int64_t size)
 {
-    const kin_ix_expr *x = kin_ix_at(s, a);
-    if ((x->lo >= 0 && x->hi < size) || x->hi < 0 || x->lo >= size || size <= 0 || s->failed)
+    bool begins = kin_ix_begins_at(s, a, 0), ends = !kin_ix_reaches(s, a, size);
+    if ((begins && ends) || !kin_ix_reaches(s, a, 0) || kin_ix_begins_at(s, a, size) || size <= 0 || s->failed)
         return a;
+    const kin_ix_expr *x = kin_ix_at(s, a);
     return one_term(s, intern_atom(s, KIN_IX_WITHIN, a, size, x->lo < 0 ? 0 : x->lo, x->hi < size ? x->hi : size - 1));
 }
 

@@ -13,6 +13,7 @@
 #define KIN_FUSE_INDEX_H
 
 #include "core/base/intern.h"
+#include "core/program/sizes.h"
 
 typedef uint32_t kin_ix;
 
@@ -43,6 +44,8 @@ typedef struct {
     bool split;            /* wanted: split_var into quotient and remainder by split_at */
     uint32_t split_var;
     int64_t split_at;
+    bool varying;          /* what depends on how numbers compare is noted, as they may compare otherwise in plans for other sizes */
+    KIN_VEC(kin_sizes_question) asked;
     bool failed;
 } kin_ix_space;
 
@@ -64,6 +67,14 @@ kin_ix kin_ix_mod(kin_ix_space *s, kin_ix a, int64_t by);
 kin_ix kin_ix_within(kin_ix_space *s, kin_ix a, int64_t size);
 /* Without what kin_ix_within has added. */
 kin_ix kin_ix_plain(kin_ix_space *s, kin_ix a);
+
+/* Is it as large as that somewhere (the largest value), or everywhere (the smallest one)? */
+bool kin_ix_reaches(kin_ix_space *s, kin_ix e, int64_t at);
+bool kin_ix_begins_at(kin_ix_space *s, kin_ix e, int64_t at);
+/* Is a at least b? For numbers that belong to a plan. */
+bool kin_ix_is_at_least(kin_ix_space *s, int64_t a, int64_t b);
+/* The rest of a constant divided by something, and the quotient, of a plan. */
+void kin_ix_note_division(kin_ix_space *s, int64_t constant, int64_t by);
 
 /* Does a variable count several elements at a time in it? */
 bool kin_ix_has_steps(const kin_ix_space *s, kin_ix e);

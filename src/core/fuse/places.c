@@ -30,12 +30,13 @@ depends_on_parity(const kin_loops *k, kin_ix e)
 
 /* The greater (or lesser) of two, where one always is. */
 static bool
-choose(const kin_loops *k, bool greater, kin_ix a, kin_ix b, kin_ix *out)
+choose(kin_loops *k, bool greater, kin_ix a, kin_ix b, kin_ix *out)
 {
-    const kin_ix_expr *x = kin_ix_at(&k->ix, a), *y = kin_ix_at(&k->ix, b);
-    if ((x->lo < y->hi && y->lo < x->hi) || depends_on_parity(k, a) || depends_on_parity(k, b))
+    const kin_ix_expr x = *kin_ix_at(&k->ix, a), y = *kin_ix_at(&k->ix, b);
+    bool above = kin_ix_is_at_least(&k->ix, x.lo, y.hi), below = kin_ix_is_at_least(&k->ix, y.lo, x.hi);
+    if ((!above && !below) || depends_on_parity(k, a) || depends_on_parity(k, b))
         return false;
-    *out = (x->lo >= y->hi) == greater ? a : b;
+    *out = above == greater ? a : b;
     return true;
 }
 
@@ -44,8 +45,12 @@ divide(kin_loops *k, bool quotient, kin_ix a, kin_ix b, kin_ix *out)
 {
     kin_ix_space *s = &k->ix;
     int64_t by = kin_ix_at(s, b)->constant;
-    if (!kin_ix_is_const(s, b) || by <= 0 || kin_ix_at(s, a)->lo < 0 || depends_on_parity(k, a))
+    if (!kin_ix_is_const(s, b) || by <= 0 || !kin_ix_begins_at(s, a, 0) || depends_on_parity(k, a))
         return false;
+    const kin_ix_expr x = *kin_ix_at(s, a);
+    int64_t multiple = (x.constant - (x.constant % by + by) % by);
+    kin_ix_note_division(s, x.constant, by);
+    (void)(kin_ix_is_at_least(s, x.hi - multiple, by) + kin_ix_is_at_least(s, x.lo - multiple, 0));
     *out = quotient ? kin_ix_div(s, a, by) : kin_ix_mod(s, a, by);
     return true;
 }
@@ -89,7 +94,7 @@ typedef struct {
     double lo, hi;
 } range;
 
-static bool range_of(const kin_loops *k, uint32_t inst, unsigned depth, range *r);
+static bool range_of(kin_loops *k, uint32_t inst, unsigned depth, range *r);
 
 static range
 product(range a, range b)
@@ -98,9 +103,18 @@ product(range a, range b)
     return (range){fmin(fmin(p[0], p[1]), fmin(p[2], p[3])), fmax(fmax(p[0], p[1]), fmax(p[2], p[3]))};
 }
 
+/* The greater of two ends of ranges, or the lesser one; which it is, is asked of the plan's numbers. */
+static double
+extreme(kin_loops *k, bool greater, double a, double b)
+{
+    bool whole = floor(a) == a && floor(b) == b && fabs(a) < 1e15 && fabs(b) < 1e15;
+    bool above = whole ? kin_ix_is_at_least(&k->ix, (int64_t)a, (int64_t)b) : a >= b;
+    return above == greater ? a : b;
+}
+
 /* Each of these operations and its rounding keeps order, so the ends of a range become the ends of the result's. */
 static bool
-range_of_op(const kin_loops *k, const kin_loop_inst *in, unsigned depth, range *r)
+range_of_op(kin_loops *k, const kin_loop_inst *in, unsigned depth, range *r)
 {
     range a, b = {0, 0};
     if (!range_of(k, in->args[0], depth, &a) || (in->args[1] != 0 && !range_of(k, in->args[1], depth, &b)))
@@ -111,8 +125,8 @@ range_of_op(const kin_loops *k, const kin_loop_inst *in, unsigned depth, range *
     case KIN_IR_MUL: *r = product(a, b); break;
     case KIN_IR_NEG: *r = (range){-a.hi, -a.lo}; break;
     case KIN_IR_ABS: *r = (range){a.lo > 0 ? a.lo : a.hi < 0 ? -a.hi : 0, fmax(fabs(a.lo), fabs(a.hi))}; break;
-    case KIN_IR_MAX: *r = (range){fmax(a.lo, b.lo), fmax(a.hi, b.hi)}; break;
-    case KIN_IR_MIN: *r = (range){fmin(a.lo, b.lo), fmin(a.hi, b.hi)}; break;
+    case KIN_IR_MAX: *r = (range){extreme(k, true, a.lo, b.lo), extreme(k, true, a.hi, b.hi)}; break;
+    case KIN_IR_MIN: *r = (range){extreme(k, false, a.lo, b.lo), extreme(k, false, a.hi, b.hi)}; break;
     case KIN_IR_FLOOR: *r = (range){floor(a.lo), floor(a.hi)}; break;
     case KIN_IR_CAST: *r = kin_dtype_is_float(in->dtype) ? a : (range){trunc(a.lo), trunc(a.hi)}; break;
     default: return false;
@@ -121,7 +135,7 @@ range_of_op(const kin_loops *k, const kin_loop_inst *in, unsigned depth, range *
 }
 
 static bool
-range_of(const kin_loops *k, uint32_t inst, unsigned depth, range *r)
+range_of(kin_loops *k, uint32_t inst, unsigned depth, range *r)
 {
     const double most = 1ll << 52; /* whole numbers up to here are exact */
     const kin_loop_inst *in = &k->insts.at[inst];
@@ -140,7 +154,7 @@ range_of(const kin_loops *k, uint32_t inst, unsigned depth, range *r)
 }
 
 bool
-kin_place_range(const kin_loops *k, uint32_t inst, double *lo, double *hi)
+kin_place_range(kin_loops *k, uint32_t inst, double *lo, double *hi)
 {
     range r = {0, 0};
     bool known = range_of(k, inst, 0, &r);

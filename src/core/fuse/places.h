@@ -7,6 +7,6 @@
 /* `op` of I64 instructions as an index expression. False: it is none. */
 bool kin_place_fold(kin_loops *k, unsigned op, const uint32_t *args, kin_ix *out);
 /* Does the instruction always lie in [*lo, *hi]? False: nothing is known of it. */
-bool kin_place_range(const kin_loops *k, uint32_t inst, double *lo, double *hi);
+bool kin_place_range(kin_loops *k, uint32_t inst, double *lo, double *hi);
 
 #endif

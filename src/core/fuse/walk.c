@@ -6,6 +6,8 @@
 #include "core/fuse/places.h"
 #include "core/ir/scalar.h"
 
+#include <math.h>
+
 typedef struct {
     fuse *f;
     fuse_scratch *made;
@@ -183,13 +185,13 @@ load(walk *w, kin_irn n, const kin_ix *coords, uint32_t mask)
 static uint32_t
 within(walk *w, kin_ix c, int64_t lo, int64_t hi)
 {
-    const kin_ix_expr x = *kin_ix_at(&w->k->ix, c);
     uint32_t v, a = 0, b = 0;
-    bool above = x.hi >= hi || (w->f->varying && kin_ix_has_steps(&w->k->ix, c)); /* every second row fits if their number is even */
-    if (x.lo >= lo && !above)
+    bool begins = kin_ix_begins_at(&w->k->ix, c, lo);
+    bool above = kin_ix_reaches(&w->k->ix, c, hi) || (w->f->varying && kin_ix_has_steps(&w->k->ix, c)); /* every second row fits if their number is even */
+    if (begins && !above)
         return 0;
     v = add_index(w, c);
-    if (x.lo < lo)
+    if (!begins)
         a = add_op(w, KIN_IR_GE, KIN_BOOL, v, add_const(w, KIN_I64, (kin_scalar){.i = lo}), 0);
     if (above)
         b = add_op(w, KIN_IR_LT, KIN_BOOL, v, add_const(w, KIN_I64, (kin_scalar){.i = hi}), 0);
@@ -207,8 +209,7 @@ value_pad(walk *w, kin_irn n, const kin_ix *coords, uint32_t mask)
     bool never = false;
     for (unsigned d = 0; d < fuse_node(w->f, n)->ndim; d++) {
         in[d] = kin_ix_affine(&w->k->ix, coords[d], 1, -low[d]);
-        const kin_ix_expr x = *kin_ix_at(&w->k->ix, in[d]);
-        never |= sizes[d] == 0 || x.hi < 0 || x.lo >= sizes[d];
+        never |= sizes[d] == 0 || !kin_ix_reaches(&w->k->ix, in[d], 0) || kin_ix_begins_at(&w->k->ix, in[d], sizes[d]);
         if (low[d] != 0 || fuse_sizes(w->f, n)[d] != sizes[d])
             inside = both(w, inside, within(w, in[d], 0, sizes[d]));
     }
@@ -229,9 +230,8 @@ value_cat(walk *w, kin_irn n, const kin_ix *coords, uint32_t mask)
     for (unsigned i = fuse_node(w->f, n)->nargs; i-- > 0 && !w->why;) {
         kin_irn part = kin_ir_arg(w->f->ir, n, i);
         int64_t size = fuse_sizes(w->f, part)[dim], start = end - size;
-        const kin_ix_expr x = *kin_ix_at(&w->k->ix, coords[dim]);
         end = start;
-        if (size == 0 || x.hi < start || x.lo >= start + size)
+        if (size == 0 || !kin_ix_reaches(&w->k->ix, coords[dim], start) || kin_ix_begins_at(&w->k->ix, coords[dim], start + size))
             continue;
         uint32_t here = within(w, coords[dim], start, start + size);
         in[dim] = size == 1 ? 0 : kin_ix_affine(&w->k->ix, coords[dim], 1, -start);
@@ -251,13 +251,14 @@ indexed(walk *w, uint32_t inst, int64_t size, uint32_t mask, uint32_t *check)
     if (w->why)
         return 0;
     const kin_loop_inst *in = &w->k->insts.at[inst];
-    if (in->kind == KIN_LI_CONST && in->value.i >= 0 && in->value.i < size)
-        return kin_ix_const(&w->k->ix, in->value.i);
-    if (in->kind == KIN_LI_INDEX && kin_ix_at(&w->k->ix, in->index)->lo >= 0 && kin_ix_at(&w->k->ix, in->index)->hi < size)
+    kin_ix_space *s = &w->k->ix;
+    if (in->kind == KIN_LI_CONST && kin_ix_is_at_least(s, in->value.i, 0) && !kin_ix_is_at_least(s, in->value.i, size))
+        return kin_ix_const(s, in->value.i);
+    if (in->kind == KIN_LI_INDEX && kin_ix_begins_at(s, in->index, 0) && !kin_ix_reaches(s, in->index, size))
         return in->index;
     double lo, hi;
-    if (kin_place_range(w->k, inst, &lo, &hi) && lo >= 0 && hi < (double)size)
-        return kin_ix_value(&w->k->ix, inst, (int64_t)lo, (int64_t)hi);
+    if (kin_place_range(w->k, inst, &lo, &hi) && kin_ix_is_at_least(s, (int64_t)floor(lo), 0) && !kin_ix_is_at_least(s, (int64_t)floor(hi), size))
+        return kin_ix_value(s, inst, (int64_t)lo, (int64_t)hi);
     w->k->checks = true;
     *check = add_inst(w, (kin_loop_inst){.kind = KIN_LI_CHECK, .dtype = KIN_I64, .args = {inst}, .mask = mask, .value.i = size}, 0);
     return *check ? kin_ix_value(&w->k->ix, *check, 0, size - 1) : 0;
@@ -751,7 +752,7 @@ begin(walk *w)
     w->of_buffers->len = w->k->vars.len = 0;
     w->k->vector_var = KIN_LOOP_NO_VAR;
     w->k->window = false;
-    w->k->varying = w->f->varying;
+    w->k->varying = w->k->ix.varying = w->f->varying;
 }
 
 const char *

@@ -42,6 +42,7 @@ kin_walk_deinit(kin_walk *w)
 {
     kin_vec_deinit(&w->numbers);
     kin_vec_deinit(&w->dims);
+    kin_vec_deinit(&w->asks);
 }
 
 void
@@ -110,6 +111,17 @@ walk_extern(kin_walk *w, kin_extern_call *c)
 }
 
 void
+kin_walk_question_of(kin_walk *w, kin_sizes_question *asked)
+{
+    int64_t *of[] = {&asked->a, &asked->b, &asked->gives};
+    kin_walk_word(w, asked->asks);
+    if (w->structure != NULL)
+        w->failed |= kin_vec_push(&w->asks, ((kin_walk_question){w->numbers.len, asked->asks})) != KIN_OK;
+    for (unsigned i = 0; i < 3; i++)
+        *of[i] = kin_walk_number(w, *of[i]);
+}
+
+void
 kin_walk_program(kin_walk *w, kin_program *p)
 {
     uint64_t words[] = {p->buffers.len, p->ops.len, p->kernels.len, p->externs.len, p->nwrite_backs, p->undos.len, p->noutputs};
@@ -125,6 +137,9 @@ kin_walk_program(kin_walk *w, kin_program *p)
         walk_kernel(w, &p->kernels.at[i]);
     for (uint32_t i = 0; i < p->externs.len; i++)
         walk_extern(w, &p->externs.at[i]);
+    kin_walk_word(w, p->asked.len);
+    for (uint32_t i = 0; i < p->asked.len; i++)
+        kin_walk_question_of(w, &p->asked.at[i]);
     if (w->structure != NULL || w->failed)
         return;
     p->arena = 0;
@@ -178,7 +193,7 @@ copy_lists(kin_program *c, const kin_program *p)
 {
     if (kin_vec_reserve(&c->buffers, p->buffers.len + 1) != KIN_OK || kin_vec_reserve(&c->ops, p->ops.len + 1) != KIN_OK ||
         kin_vec_reserve(&c->kernels, p->kernels.len + 1) != KIN_OK || kin_vec_reserve(&c->externs, p->externs.len + 1) != KIN_OK ||
-        kin_vec_reserve(&c->undos, p->undos.len + 1) != KIN_OK)
+        kin_vec_reserve(&c->undos, p->undos.len + 1) != KIN_OK || kin_vec_reserve(&c->asked, p->asked.len + 1) != KIN_OK)
         return false;
     for (uint32_t i = 0; i < p->buffers.len; i++)
         c->buffers.at[c->buffers.len++] = p->buffers.at[i];
@@ -190,6 +205,8 @@ copy_lists(kin_program *c, const kin_program *p)
         c->externs.at[c->externs.len++] = p->externs.at[i];
     for (uint32_t i = 0; i < p->undos.len; i++)
         c->undos.at[c->undos.len++] = p->undos.at[i];
+    for (uint32_t i = 0; i < p->asked.len; i++)
+        c->asked.at[c->asked.len++] = p->asked.at[i];
     return true;
 }
 

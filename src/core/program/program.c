@@ -46,6 +46,7 @@ kin_program_free(kin_program *p)
     kin_vec_deinit(&p->kernels);
     kin_vec_deinit(&p->externs);
     kin_vec_deinit(&p->undos);
+    kin_vec_deinit(&p->asked);
     free(p);
 }
 

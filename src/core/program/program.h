@@ -6,6 +6,7 @@
 #define KIN_PROGRAM_PROGRAM_H
 
 #include "core/ir/ir.h"
+#include "core/program/sizes.h"
 
 typedef enum {
     KIN_BUF_INPUT,   /* input `index` of the tensor program */
@@ -98,6 +99,7 @@ typedef struct kin_program {
     uint32_t *outputs;  /* buffer of each output of the tensor program (may be an INPUT or EXTERN buffer) */
     uint32_t noutputs;
     uint32_t *last_use; /* by buffer: the op after which it is not needed; UINT32_MAX = an output */
+    KIN_VEC(kin_sizes_question) asked; /* what decided how its kernels read, if sizes vary: other sizes may have other answers */
     size_t arena;       /* bytes for all TEMP buffers, 64-byte aligned */
     void *owner;        /* memory and machine code; internal */
 } kin_program;

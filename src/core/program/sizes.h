@@ -38,6 +38,13 @@ typedef struct {
     int64_t a, b, gives;
 } kin_sizes_question;
 
+/* Is a at least b? As a question of order that never finds them equal, and of numbers that are never 0 or 1. */
+static inline kin_sizes_question
+kin_sizes_is_at_least(int64_t a, int64_t b)
+{
+    return (kin_sizes_question){.asks = KIN_SIZES_ORDER, .a = 4 * a + 3, .b = 4 * b + 2};
+}
+
 /* Negative places are counted from the end; those beyond the dim are its beginning and its end. */
 static inline int64_t
 kin_sizes_place(int64_t at, int64_t size)

@@ -140,13 +140,21 @@ other_float(PyObject *number, uint32_t which)
     return NULL;
 }
 
+/* Which other values a capture is made with. PyTorch's own code compares ints with sizes (a slice up to element 20 of 8 is none, more than 8 chunks of 8 are 8), of which nothing is left in
+ * the graph: near values may be on the same side of the size, but not both a small and a large one. */
+typedef enum { OTHER_NEAR, OTHER_SMALL, OTHER_LARGE } other_values;
+
 /* Another number of the same kind, which is unlikely to occur as a literal; NULL: there is none. */
 static PyObject *
-other_number(PyObject *number, uint32_t which)
+other_number(PyObject *number, uint32_t which, other_values values)
 {
     if (PyFloat_CheckExact(number))
         return other_float(number, which);
-    int64_t value = PyLong_AsLongLong(number), step = 3 + which;
+    int64_t value = PyLong_AsLongLong(number), step = 3 + which, sign = value < 0 ? -1 : 1;
+    int64_t least, most;
+    launch_int_kind(value * sign, &least, &most);
+    if (values != OTHER_NEAR)
+        return PyLong_FromLongLong(sign * (values == OTHER_SMALL ? least + which : most - which));
     for (int turn = 0; turn < 2; turn++, step = -step) {
         PyObject *other = PyLong_FromLongLong(value + step);
         if (other == NULL || launch_number_kind(other) == launch_number_kind(number))
@@ -158,13 +166,13 @@ other_number(PyObject *number, uint32_t which)
 
 /* The open numbers, unchanged or replaced by others; only: replaces just that one. */
 static PyObject **
-numbers_of(const launch_signature *s, bool other, uint32_t only)
+numbers_of(const launch_signature *s, bool other, uint32_t only, other_values values)
 {
     PyObject **numbers = calloc(s->n + 1, sizeof *numbers);
     for (uint32_t i = 0, k = 0; numbers != NULL && i < s->n; i++)
         if (s->inputs[i].open) {
             bool changed = other && (only == UINT32_MAX || only == i);
-            numbers[i] = changed ? other_number(s->inputs[i].value, k) : Py_NewRef(s->inputs[i].value);
+            numbers[i] = changed ? other_number(s->inputs[i].value, k, values) : Py_NewRef(s->inputs[i].value);
             k++;
             if (numbers[i] == NULL) {
                 PyErr_Clear();
@@ -197,6 +205,43 @@ shows(const numbered *x, PyObject **other, kin_capture *capture)
     return found;
 }
 
+static bool
+has_open_ints(const launch_signature *s)
+{
+    for (uint32_t i = 0; i < s->n; i++)
+        if (s->inputs[i].open && PyLong_CheckExact(s->inputs[i].value))
+            return true;
+    return false;
+}
+
+/* Do captures with small numbers and with large ones differ in these alone? only: that number; UINT32_MAX: all. */
+static bool
+far_ones_agree(const numbered *x, uint32_t only)
+{
+    const launch_signature *s = &x->version->signature;
+    PyObject **small = numbers_of(s, true, only, OTHER_SMALL), **large = numbers_of(s, true, only, OTHER_LARGE);
+    kin_capture first, second;
+    bool agree = small != NULL && large != NULL;
+    if (agree) {
+        bool both = kin_capture_run(x->v, x->subgraph, x->in, small, &x->version->hints, x->may, &first) == KIN_OK;
+        both &= kin_capture_run(x->v, x->subgraph, x->in, large, &x->version->hints, x->may, &second) == KIN_OK;
+        agree = both && kin_capture_find_numbers(&first, &second, small, large);
+        kin_capture_deinit(&first);
+        kin_capture_deinit(&second);
+    }
+    launch_forget(small, s->n);
+    launch_forget(large, s->n);
+    return agree;
+}
+
+/* The same with all kinds of other values. */
+static bool
+shows_all(const numbered *x, uint32_t only, kin_capture *capture)
+{
+    const launch_signature *s = &x->version->signature;
+    return (!has_open_ints(s) || far_ones_agree(x, only)) && shows(x, numbers_of(s, true, only, OTHER_NEAR), capture);
+}
+
 /* Fixes numbers on which something other than an operator's argument depends. */
 static void
 fix_those_in_the_way(kernel_launcher *self, const numbered *x, kin_capture *capture)
@@ -206,7 +251,7 @@ fix_those_in_the_way(kernel_launcher *self, const numbered *x, kin_capture *capt
     uint32_t nbad = 0;
     for (uint32_t i = 0; bad != NULL && s->nopen > 1 && i < s->n; i++)
         if (s->inputs[i].open)
-            nbad += bad[i] = !shows(x, numbers_of(s, true, i), capture);
+            nbad += bad[i] = !shows_all(x, i, capture);
     for (uint32_t i = 0; i < s->n; i++)
         if (s->inputs[i].open && (nbad == 0 || bad[i]))
             fix(self, x->version, i);
@@ -218,10 +263,10 @@ launch_numbers_capture(kernel_launcher *self, launch_version *version, kin_entry
 {
     launch_operands operands;
     bool ready = launch_operands_make(&version->signature, in, &operands);
-    PyObject **now = ready && version->signature.nopen > 0 ? numbers_of(&version->signature, false, UINT32_MAX) : NULL;
+    PyObject **now = ready && version->signature.nopen > 0 ? numbers_of(&version->signature, false, UINT32_MAX, OTHER_NEAR) : NULL;
     numbered x = {version, v, subgraph, operands.in, may, now};
     kin_status status = kin_capture_run(v, subgraph, operands.in, now, &version->hints, may, out);
-    bool again = status == KIN_OK && now != NULL && !shows(&x, numbers_of(&version->signature, true, UINT32_MAX), out);
+    bool again = status == KIN_OK && now != NULL && !shows_all(&x, UINT32_MAX, out);
     if (again)
         fix_those_in_the_way(self, &x, out);
     launch_forget(now, version->signature.n);

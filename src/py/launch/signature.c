@@ -27,10 +27,11 @@ is_same_value(PyObject *a, PyObject *b)
 /* -- numbers ------------------------------------------------------------------------------------------------------ */
 
 /* The limits of dtypes: a number beyond them may cause an error. */
+static const double ends[] = {1, 127, 255, 32767, 65504, 2147483647.0, 3.3895313892515355e38, 3.4028234663852886e38};
+
 static uint32_t
 stretch_of(double magnitude)
 {
-    static const double ends[] = {1, 127, 255, 32767, 65504, 2147483647.0, 3.3895313892515355e38, 3.4028234663852886e38};
     uint32_t i = 0;
     while (i < sizeof ends / sizeof *ends && magnitude > ends[i])
         i++;
@@ -56,6 +57,16 @@ launch_number_kind(PyObject *obj)
     int64_t i = PyLong_CheckExact(obj) ? PyLong_AsLongLongAndOverflow(obj, &over) : 0;
     bool exact = i > -(1LL << 53) && i < 1LL << 53;
     return over != 0 || !exact || is_special((double)i) ? 0 : INT | (i < 0 ? NEGATIVE : 0) | stretch_of(fabs((double)i));
+}
+
+void
+launch_int_kind(int64_t magnitude, int64_t *least, int64_t *most)
+{
+    const int64_t exact = 1LL << 53;
+    uint32_t at = stretch_of((double)magnitude);
+    *least = at == 0 ? 0 : (int64_t)ends[at - 1] + 1;
+    *least += *least == 2; /* a kind of its own */
+    *most = at < sizeof ends / sizeof *ends && ends[at] < (double)exact ? (int64_t)ends[at] : exact - 1;
 }
 
 /* -- inputs ------------------------------------------------------------------------------------------------------- */

@@ -30,6 +30,8 @@ typedef struct {
 
 /* The kind of a number: operators treat all numbers of one kind alike. 0: the number is a kind of its own, as 0, 1 and infinity are. */
 uint32_t launch_number_kind(PyObject *obj);
+/* The least and the largest number of the kind that an int of this magnitude is of. */
+void launch_int_kind(int64_t magnitude, int64_t *least, int64_t *most);
 /* Is input i a number that is open? open: by input, which may be; NULL: none. */
 static inline bool launch_number_is_open(const bool *open, uint32_t i, PyObject *obj) { return open != NULL && open[i] && launch_number_kind(obj) != 0; }
 

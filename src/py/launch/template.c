@@ -313,7 +313,7 @@ launch_templates_deinit(launch_templates *all)
 
 /* The number of the template with this structure, counted from 1; 0: out of memory, or there are too many. */
 static uint32_t
-template_of(launch_templates *all, kin_text *structure, const kin_walk *inputs, const kin_walk *numbers, const kin_sizes_questions *asked)
+template_of(launch_templates *all, kin_text *structure, const kin_walk *inputs, const kin_walk *numbers)
 {
     for (uint32_t i = 0; i < all->at.len; i++) {
         const kin_text *one = &all->at.at[i]->structure;
@@ -325,8 +325,8 @@ template_of(launch_templates *all, kin_text *structure, const kin_walk *inputs, 
         return 0;
     t->sizes = kin_sizes_new(inputs->numbers.len, numbers->numbers.len, inputs->dims.at, numbers->dims.at);
     bool ok = t->sizes != NULL;
-    for (uint32_t q = 0; q < asked->len && ok; q++)
-        ok = kin_sizes_ask(t->sizes, asked->at[q].asks, numbers->numbers.len - 3 * (asked->len - q));
+    for (uint32_t q = 0; q < numbers->asks.len && ok; q++)
+        ok = kin_sizes_ask(t->sizes, numbers->asks.at[q].asks, numbers->asks.at[q].number);
     if (!ok || kin_vec_push(&all->at, t) != KIN_OK) {
         kin_sizes_free(t->sizes);
         free(t);
@@ -381,7 +381,7 @@ say_divisors(kin_walk *w, const kin_aten *g)
 /* What the program asked belongs to the structure, and what of, to the numbers. So do the sizes of all that its operators make: of most nothing is left in the plan, but the
  * operators look at them (a view as two rows wants an even number). */
 static void
-walk_program(kin_walk *w, const kin_aten *g, const kin_sizes_questions *all)
+walk_program(kin_walk *w, const kin_aten *g, kin_sizes_questions *all)
 {
     say_divisors(w, g);
     for (kin_aten_val v = 1; v < g->values.len; v++) {
@@ -389,12 +389,8 @@ walk_program(kin_walk *w, const kin_aten *g, const kin_sizes_questions *all)
         kin_walk_word(w, value->ndim);
         kin_walk_numbers(w, g->ints.at + value->sizes, value->ndim);
     }
-    for (uint32_t q = 0; q < all->len; q++) {
-        const kin_sizes_question *asked = &all->at[q];
-        int64_t of[] = {asked->a, asked->b, asked->gives};
-        kin_walk_word(w, asked->asks);
-        kin_walk_numbers(w, of, 3);
-    }
+    for (uint32_t q = 0; q < all->len; q++)
+        kin_walk_question_of(w, &all->at[q]);
 }
 
 void
@@ -418,7 +414,7 @@ launch_template_note(kernel_launcher *self, launch_version *version, const kin_c
     w.failed |= !kin_capture_questions(capture, &asked);
     walk_program(&w, capture->graph, &asked);
     if (!w.failed && !structure.failed && read_inputs(self, in, version->signature.n, &inputs))
-        version->like = template_of(all, &structure, &inputs, &w, &asked);
+        version->like = template_of(all, &structure, &inputs, &w);
     if (version->like > 0 && !kin_sizes_add(all->at.at[version->like - 1]->sizes, inputs.numbers.at, w.numbers.at))
         version->like = 0;
     version->nnumbers = w.numbers.len;
