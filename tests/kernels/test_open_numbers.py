@@ -298,3 +298,25 @@ def test_numbers_close_to_an_argument_are_not_it(fn):
     for s in (0.3, 0.5, 0.7, 0.9, 1.3, 1.7, 3e-9, 1e-9, 5e-10, 2e-8, 0.35):
         x = torch.ones(4, 3)
         torch.testing.assert_close(compiled(x, s), fn(x, s), rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("fn", [
+    lambda x, k: x[:k] * 2 + 1,
+    lambda x, k: x[:k] * k,
+    lambda x, k: (x[-k:] * k, x.sum() * k),
+    lambda x, k: x.chunk(k)[0] * k,
+    lambda x, k: x * min(k, 30) + k,
+], ids=["slice", "slice and factor", "from the end", "chunks", "at most"])
+@pytest.mark.parametrize("number", [lambda k: k, lambda k: torch.zeros(k, 1)], ids=["int", "size"])
+def test_ints_that_pytorch_compares_with_sizes(fn, number):
+    """Up to element 20 of 8 is no slice at all: nothing is left of the 20, but 3 is another matter."""
+    def call(x, k):
+        return fn(x, k if isinstance(k, int) else k.shape[0])
+
+    for dynamic in (None, True):
+        compiled, x = kintsugi.compile(call, dynamic=dynamic), torch.randn(8, 8)
+        with torch.no_grad():
+            for k in (20, 21, 22, 23, 24, 25, 3, 26, 5, 8, 9, 7, 30, 4):
+                found, expected = compiled(x, number(k)), call(x, number(k))
+                for a, b in zip(*((v if isinstance(v, tuple) else (v,)) for v in (found, expected)), strict=True):
+                    torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)

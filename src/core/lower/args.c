@@ -172,8 +172,12 @@ low_scalar(low_call *c, const kin_aten_arg *a, kin_dtype dtype, unsigned ndim, c
 {
     if (!low_holds(dtype, a)) /* an open number is of a kind with others that are held as well */
         return 0;
-    if (a->open != 0) /* read when the program runs */
-        return kin_ir_expand(c->ir, kin_ir_cast(c->ir, low_current(c->l, a->open), dtype), ndim, sizes);
+    if (a->open != 0) { /* read when the program runs */
+        int64_t full[KIN_IR_MAX_DIMS]; /* the sizes may be those of a node, and move */
+        for (unsigned d = 0; d < ndim; d++)
+            full[d] = sizes[d];
+        return kin_ir_expand(c->ir, kin_ir_cast(c->ir, low_current(c->l, a->open), dtype), ndim, full);
+    }
     if (a->kind == KIN_ATEN_FLOAT)
         return low_number(c, dtype, a->f, ndim, sizes);
     return low_integer(c, dtype, a->i, ndim, sizes);

@@ -30,16 +30,18 @@ map_plain(int64_t *map, unsigned ndim)
         map[d] = d;
 }
 
-/* A one-dimensional index along dim `dim` of a value with these sizes. */
+/* A one-dimensional index along dim `dim` of a value with these sizes, which may be those of a node: they move when the next one is made. */
 static kin_irn
 spread(low_call *c, kin_irn index, unsigned dim, unsigned ndim, const int64_t *sizes)
 {
-    int64_t ones[MAX];
-    for (unsigned d = 0; d < ndim; d++)
+    int64_t ones[MAX], full[MAX];
+    for (unsigned d = 0; d < ndim; d++) {
+        full[d] = sizes[d];
         ones[d] = d == dim ? sizes[d] : 1;
-    if (kin_ir_numel(c->ir, index) != sizes[dim])
+    }
+    if (kin_ir_numel(c->ir, index) != full[dim])
         return 0;
-    return kin_ir_expand(c->ir, kin_ir_reshape(c->ir, index, ndim, ones), ndim, sizes);
+    return kin_ir_expand(c->ir, kin_ir_reshape(c->ir, index, ndim, ones), ndim, full);
 }
 
 /* One dim of x is read at places that the index gives; spread_out: the index lies along that dim, else it has the result's sizes. */
