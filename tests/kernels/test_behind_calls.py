@@ -164,14 +164,17 @@ def test_calls_that_wait_are_not_compared_with_eager():
         h, out = torch.zeros(4, 16), []
         for t in range(x.shape[1]):
             h = cell(x[:, t], h)
-            out.append(torch.expm1(h.tanh()).cos())  # nobody else's code
+            out.append(torch.expm1(h.tanh()).cos() * 1.2843)  # nobody else's code
         return torch.stack(out, 1)
 
-    compiled = kintsugi.compile(loop)
+    compiled, waited = kintsugi.compile(loop), 0
     with torch.no_grad():
         for length in (25, 14, 30, 46, 8, 9, 39, 11, 28, 42, 55, 37, 18, 7, *range(56, 76)):
             x = torch.rand(4, length, 16)
             torch.testing.assert_close(compiled(x), loop(x), rtol=2e-5, atol=2e-5)
-            if length > 55 and kintsugi.stats(compiled)["last_call"] == "compiled":
+            stats = kintsugi.stats(compiled)
+            if waited and stats["last_call"] == "compiled":
                 break  # it has come; from here on calls count
-    assert kintsugi.stats(compiled)["eager_calls"] == {}
+            waited += any(v["reason"] == BEHIND for v in versions(compiled))
+            assert stats["eager_calls"] == {}
+    assert waited
