@@ -339,7 +339,7 @@ rule_nll_loss(low_call *c, int row)
         || low_dtype_of(c, target) != KIN_I64 || (dtype != KIN_F32 && dtype != KIN_F64) || kin_ir_numel(c->ir, x) == 0
         || low_sizes_of(c, target)[0] != low_sizes_of(c, x)[0] || (reduction == 0 && low_wanted(c, 1)))
         return false;
-    const int64_t *sizes = low_sizes_of(c, target);
+    int64_t sizes[1] = {low_sizes_of(c, target)[0]};
     kin_irn counts = low_bi(c, KIN_IR_NE, target, low_integer(c, KIN_I64, ignored, 1, sizes));
     kin_irn at = kin_ir_where(c->ir, counts, target, low_like(c, target, 0));
     kin_irn loss = low_un(c, KIN_IR_NEG, kin_ir_index(c->ir, x, (int64_t[]){0, -1}, &at, 1, 1, sizes));
