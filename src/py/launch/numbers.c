@@ -151,8 +151,11 @@ other_number(PyObject *number, uint32_t which, other_values values)
     if (PyFloat_CheckExact(number))
         return other_float(number, which);
     int64_t value = PyLong_AsLongLong(number), step = 3 + which, sign = value < 0 ? -1 : 1;
-    int64_t least, most;
-    launch_int_kind(value * sign, &least, &most);
+    enum { MUCH = 1 << 20 }; /* steps of the program run with it: `[0.0] * k` takes memory */
+    int64_t least, most, magnitude = value * sign;
+    launch_int_kind(magnitude, &least, &most);
+    if (most > MUCH && most / 4 > magnitude)
+        most = magnitude > MUCH / 4 ? 4 * magnitude : MUCH;
     if (values != OTHER_NEAR)
         return PyLong_FromLongLong(sign * (values == OTHER_SMALL ? least + which : most - which));
     for (int turn = 0; turn < 2; turn++, step = -step) {
