@@ -544,6 +544,14 @@ kin_type_dict(PyTypeObject *type)
     return type->tp_dict;
 }
 
+PyObject *
+kin_method_once(PyObject **kept, PyTypeObject *of, const char *name)
+{
+    if (*kept == NULL)
+        *kept = Py_XNewRef(PyDict_GetItemString(kin_type_dict(of), name));
+    return *kept;
+}
+
 /* Items of an object of variable size, as its allocation counts them. */
 static Py_ssize_t
 items_of(PyObject *obj)

@@ -82,5 +82,7 @@ bool kin_heap_iterator_is_plain(PyObject *obj);
 
 /* The dict of a class, borrowed. From 3.12 on the interpreter keeps those of builtin classes. */
 PyObject *kin_type_dict(PyTypeObject *type);
+/* What a builtin class has under a name, not bound to it; kept for the life of the process in *kept, NULL at first: borrowed. */
+PyObject *kin_method_once(PyObject **kept, PyTypeObject *of, const char *name);
 
 #endif

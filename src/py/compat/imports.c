@@ -1,6 +1,5 @@
 /* Attributes of modules (imports.h). */
 #include "py/compat/imports.h"
-#include "py/compat/heap.h"
 #include "py/compat/signals.h"
 
 #include <string.h>
@@ -29,14 +28,6 @@ kin_import_once(PyObject **kept, const char *module, const char *path)
         PyErr_Clear();
     if (held)
         kin_signals_release();
-    return *kept;
-}
-
-PyObject *
-kin_method_once(PyObject **kept, PyTypeObject *of, const char *name)
-{
-    if (*kept == NULL)
-        *kept = Py_XNewRef(PyDict_GetItemString(kin_type_dict(of), name));
     return *kept;
 }
 

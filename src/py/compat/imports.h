@@ -8,8 +8,6 @@
 PyObject *kin_import(const char *module, const char *path);
 /* Kept for the life of the process in *kept, NULL at first: borrowed; NULL without an exception. */
 PyObject *kin_import_once(PyObject **kept, const char *module, const char *path);
-/* The same for what a builtin class has under a name, not bound to it. */
-PyObject *kin_method_once(PyObject **kept, PyTypeObject *of, const char *name);
 /* What calling it returns; arg: or NULL. */
 PyObject *kin_import_call(const char *module, const char *path, PyObject *arg);
 
