@@ -385,13 +385,16 @@ kin_ix_begins_at(kin_ix_space *s, kin_ix e, int64_t at)
 }
 
 void
-kin_ix_note_division(kin_ix_space *s, int64_t constant, int64_t by)
+kin_ix_note_division(kin_ix_space *s, kin_ix a, int64_t by)
 {
-    int64_t rest = (constant % by + by) % by;
-    if (!s->varying || constant == 0)
-        return;
-    note(s, (kin_sizes_question){.asks = KIN_SIZES_WRAPPED, .a = constant, .b = by, .gives = rest});
-    note(s, (kin_sizes_question){.asks = KIN_SIZES_PARTS, .a = constant - rest, .b = by, .gives = (constant - rest) / by});
+    const kin_ix_expr *x = kin_ix_at(s, a);
+    int64_t rest = (x->constant % by + by) % by, multiple = x->constant - rest;
+    if (s->varying && x->constant != 0) {
+        note(s, (kin_sizes_question){.asks = KIN_SIZES_WRAPPED, .a = x->constant, .b = by, .gives = rest});
+        note(s, (kin_sizes_question){.asks = KIN_SIZES_PARTS, .a = multiple, .b = by, .gives = multiple / by});
+    }
+    kin_ix_is_at_least(s, x->hi - multiple, by);
+    kin_ix_is_at_least(s, x->lo - multiple, 0);
 }
 
 /* -- what masks say ------------------------------------------------------------------------------------------------ */

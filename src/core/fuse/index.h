@@ -73,8 +73,8 @@ bool kin_ix_reaches(kin_ix_space *s, kin_ix e, int64_t at);
 bool kin_ix_begins_at(kin_ix_space *s, kin_ix e, int64_t at);
 /* Is a at least b? For numbers that belong to a plan. */
 bool kin_ix_is_at_least(kin_ix_space *s, int64_t a, int64_t b);
-/* The rest of a constant divided by something, and the quotient, of a plan. */
-void kin_ix_note_division(kin_ix_space *s, int64_t constant, int64_t by);
+/* Notes what the quotient and the remainder of an expression depend on. */
+void kin_ix_note_division(kin_ix_space *s, kin_ix a, int64_t by);
 
 /* Does a variable count several elements at a time in it? */
 bool kin_ix_has_steps(const kin_ix_space *s, kin_ix e);

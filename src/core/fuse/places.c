@@ -47,10 +47,7 @@ divide(kin_loops *k, bool quotient, kin_ix a, kin_ix b, kin_ix *out)
     int64_t by = kin_ix_at(s, b)->constant;
     if (!kin_ix_is_const(s, b) || by <= 0 || !kin_ix_begins_at(s, a, 0) || depends_on_parity(k, a))
         return false;
-    const kin_ix_expr x = *kin_ix_at(s, a);
-    int64_t multiple = (x.constant - (x.constant % by + by) % by);
-    kin_ix_note_division(s, x.constant, by);
-    (void)(kin_ix_is_at_least(s, x.hi - multiple, by) + kin_ix_is_at_least(s, x.lo - multiple, 0));
+    kin_ix_note_division(s, a, by);
     *out = quotient ? kin_ix_div(s, a, by) : kin_ix_mod(s, a, by);
     return true;
 }

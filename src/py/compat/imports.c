@@ -40,3 +40,12 @@ kin_import_call(const char *module, const char *path, PyObject *arg)
     Py_XDECREF(callable);
     return result;
 }
+
+bool
+kin_says_yes(PyObject *answer)
+{
+    bool yes = answer == Py_True;
+    Py_XDECREF(answer);
+    PyErr_Clear();
+    return yes;
+}

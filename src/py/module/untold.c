@@ -9,16 +9,6 @@
 #include "py/report/dump.h"
 #include "py/report/log.h"
 
-/* Is the answer of a function of ours True? Steals it; NULL: it raised, and what it raised is dropped. */
-static bool
-says_yes(PyObject *answer)
-{
-    bool yes = answer == Py_True;
-    Py_XDECREF(answer);
-    PyErr_Clear();
-    return yes;
-}
-
 /* kin_grad_enabled would do, but a first recording comes before it is set up. */
 int
 kin_grad_mode(void)
@@ -43,7 +33,7 @@ kin_random_state(void)
 bool
 kin_random_restore(PyObject *before)
 {
-    return before != NULL && says_yes(kin_import_call("kintsugi._random", "restore_random_state", before));
+    return before != NULL && kin_says_yes(kin_import_call("kintsugi._random", "restore_random_state", before));
 }
 
 /* Do all torch calls of the entry only compute? */
@@ -56,7 +46,7 @@ torch_only_computed(kin_entry *v)
         calls += graph[i];
     }
     PyObject *graphs = graph == NULL || needed == NULL ? NULL : kin_dump_subgraphs(v, graph, needed, calls > 0);
-    bool only = says_yes(graphs == NULL ? NULL : kin_import_call("kintsugi._effects", "only_compute", graphs));
+    bool only = kin_says_yes(graphs == NULL ? NULL : kin_import_call("kintsugi._effects", "only_compute", graphs));
     Py_XDECREF(graphs);
     free(graph);
     free(needed);

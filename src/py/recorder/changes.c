@@ -102,22 +102,13 @@ operands_of(rec *r, const kin_vid *args, uint32_t n)
     return operands;
 }
 
-static bool
-says_yes(PyObject *answer)
-{
-    bool yes = answer == Py_True;
-    Py_XDECREF(answer);
-    PyErr_Clear();
-    return yes;
-}
-
 bool
 rec_written_judges_call(rec *r, const rec_args *a)
 {
     PyObject *callee = r->written == NULL ? NULL : O(r, a->callee), *operands = callee == NULL ? NULL : operands_of(r, a->args, a->npos + a->nkw);
     PyObject *answer = operands == NULL ? NULL : PyObject_CallMethod(r->written->tensors, "judge", "OOO", callee, operands, a->nkw > 0 ? a->kwnames : Py_None);
     Py_XDECREF(operands);
-    return says_yes(answer);
+    return kin_says_yes(answer);
 }
 
 bool
@@ -127,7 +118,7 @@ rec_written_judges_operator(rec *r, kin_step_kind kind, int imm, const kin_vid *
     if (r->written == NULL || kind == KIN_STEP_CALL)
         return false;
     PyObject *target = O(r, args[0]);
-    return !writes || (target != NULL && says_yes(PyObject_CallMethod(r->written->tensors, "save", "(O)", target)));
+    return !writes || (target != NULL && kin_says_yes(PyObject_CallMethod(r->written->tensors, "save", "(O)", target)));
 }
 
 void
@@ -179,7 +170,7 @@ swap(kin_written_word *w)
 static bool
 move_tensors(kin_written *written, const char *how)
 {
-    return says_yes(PyObject_CallMethod(written->tensors, how, NULL));
+    return kin_says_yes(PyObject_CallMethod(written->tensors, how, NULL));
 }
 
 bool
