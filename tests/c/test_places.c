@@ -131,9 +131,31 @@ check_tokens(const char *ops, unsigned remainders)
     kin_text_deinit(&why);
 }
 
+/* How many questions does fusion ask of rows and columns that are padded, for plans that may be copied? */
+static uint32_t
+count_questions(int high, int wide)
+{
+    kin_text text = {0}, why = {0};
+    kin_fused fused = {0};
+    uint32_t n = 0;
+    kin_text_addf(&text, "%%1 = input 0 : f32[%d, %d]\n%%2 = const 0 : f32[]\n%%3 = pad %%1, %%2 low=[1, 1] : f32[%d, %d]\n%%4 = neg %%3 : f32[%d, %d]\nreturn %%4\n", high, wide,
+                  high + 2, wide + 2, high + 2, wide + 2);
+    kin_ir *p = kin_ir_parse(text.at, &why);
+    if (CHECK(p != NULL && kin_ir_verify(p, &why)) && CHECK(kin_fuse(p, true, &fused, NULL) == KIN_OK))
+        n = fused.program->asked.len;
+    kin_fused_deinit(&fused);
+    kin_program_free(fused.program);
+    kin_ir_free(p);
+    kin_text_deinit(&text);
+    kin_text_deinit(&why);
+    return n;
+}
+
 int
 main(void)
 {
+    CHECK(count_questions(5, 7) > 0);
+    CHECK(count_questions(5, 5) == count_questions(5, 7)); /* sizes that happen to be equal are asked one by one */
     for (unsigned i = 0; i < sizeof parts / sizeof *parts; i++)
         check_parts(parts[i].part, parts[i].chooses);
     for (unsigned i = 0; i < sizeof rows / sizeof *rows; i++)

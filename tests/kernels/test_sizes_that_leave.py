@@ -108,3 +108,22 @@ def test_a_size_among_the_inputs_is_open():
     lowered = [e for e in kintsugi.events() if e["seq"] > before and e["event"] == "lower"]
     long = {e["native"] for e in lowered if e["native"] > 4}
     assert len(long) == 2 and {e["native"] for e in lowered if e["capture_ns"] == 0} >= long  # plans of both ways are copied
+
+
+@pytest.mark.parametrize("module", [Tower, Reshapes])
+def test_a_way_of_its_own_keeps_the_code_of_the_others(module):
+    """What the way of a batch of one takes from calls before the test is nothing that the code for other batches has to give."""
+    module = module().eval()
+    compiled = kintsugi.compile(module)
+    with torch.no_grad():
+        for batch, length in [(3, 9), (2, 11), (4, 7), (5, 13), (3, 8)]:
+            compiled(torch.randn(batch, length, 16))
+            kintsugi.wait_for_kernels()
+        had = [v for v in versions(compiled) if v["runs"] > 0]
+        before = max(e["seq"] for e in kintsugi.events())
+        for batch, length in [(1, 9), (1, 12), (7, 6), (3, 8)]:
+            x = torch.randn(batch, length, 16)
+            torch.testing.assert_close(compiled(x), module(x), rtol=1e-4, atol=1e-4)
+        kept = [v for v in versions(compiled) if v["runs"] > 0]
+    assert [e for e in kintsugi.events() if e["seq"] > before and e["event"] == "extend"]
+    assert len(had) > 0 and len(kept) >= len(had) and sum(v["runs"] for v in kept) > sum(v["runs"] for v in had)

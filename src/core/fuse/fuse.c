@@ -600,7 +600,7 @@ hand_on_questions(kin_fused *out)
     for (uint32_t i = 0; i < out->kernels.len; i++) {
         const kin_ix_space *s = &out->kernels.at[i].loops.ix;
         for (uint32_t q = 0; q < s->asked.len; q++)
-            KIN_TRY(kin_vec_push(&out->program->asked, s->asked.at[q]));
+            KIN_TRY(kin_vec_push(&out->program->asked, s->asked.at[q].is));
     }
     return KIN_OK;
 }

@@ -354,34 +354,54 @@ kin_ix_mod(kin_ix_space *s, kin_ix a, int64_t by)
 
 /* -- what depends on how numbers compare ------------------------------------------------------------------------------ */
 
+/* Two ends of ranges, by what they are the ends of: END_OF(LARGEST, e). Numbers that happen to be equal for the sizes at hand (a batch of four, four heads) stay two, so that
+ * plans for all sizes have the same questions. */
+enum { NUMBER, LARGEST, SMALLEST, DIVIDED_LARGEST, DIVIDED_SMALLEST, WRAPPED, PARTS };
+#define END_OF(which, e) ((uint64_t)(which) << 32 | (e))
+
+/* `of`, `than`: what a and b are the ends of; 0: numbers, which are told apart by their values. */
 static void
-note(kin_ix_space *s, kin_sizes_question q)
+note(kin_ix_space *s, kin_sizes_question q, uint64_t of, uint64_t than)
 {
-    for (uint32_t i = 0; i < s->asked.len; i++)
-        if (s->asked.at[i].asks == q.asks && s->asked.at[i].a == q.a && s->asked.at[i].b == q.b)
+    for (uint32_t i = 0; i < s->asked.len; i++) {
+        const kin_ix_asked *one = &s->asked.at[i];
+        if (one->of == of && one->than == than && one->is.asks == q.asks && (of != 0 || one->is.a == q.a) && (than != 0 || one->is.b == q.b))
             return;
-    s->failed = s->failed || kin_vec_push(&s->asked, q) != KIN_OK;
+    }
+    s->failed = s->failed || kin_vec_push(&s->asked, ((kin_ix_asked){q, of, than})) != KIN_OK;
+}
+
+static bool
+is_at_least(kin_ix_space *s, int64_t a, int64_t b, uint64_t of, uint64_t than)
+{
+    const int64_t most = (int64_t)1 << 59;
+    if (s->varying && a > -most && a < most && b > -most && b < most)
+        note(s, kin_sizes_is_at_least(a, b), of, than);
+    return a >= b;
 }
 
 bool
 kin_ix_is_at_least(kin_ix_space *s, int64_t a, int64_t b)
 {
-    const int64_t most = (int64_t)1 << 59;
-    if (s->varying && a > -most && a < most && b > -most && b < most)
-        note(s, kin_sizes_is_at_least(a, b));
-    return a >= b;
+    return is_at_least(s, a, b, 0, 0);
+}
+
+bool
+kin_ix_is_above(kin_ix_space *s, kin_ix a, kin_ix b)
+{
+    return is_at_least(s, kin_ix_at(s, a)->lo, kin_ix_at(s, b)->hi, END_OF(SMALLEST, a), END_OF(LARGEST, b));
 }
 
 bool
 kin_ix_reaches(kin_ix_space *s, kin_ix e, int64_t at)
 {
-    return kin_ix_is_at_least(s, kin_ix_at(s, e)->hi, at);
+    return is_at_least(s, kin_ix_at(s, e)->hi, at, END_OF(LARGEST, e), 0);
 }
 
 bool
 kin_ix_begins_at(kin_ix_space *s, kin_ix e, int64_t at)
 {
-    return kin_ix_is_at_least(s, kin_ix_at(s, e)->lo, at);
+    return is_at_least(s, kin_ix_at(s, e)->lo, at, END_OF(SMALLEST, e), 0);
 }
 
 void
@@ -390,11 +410,11 @@ kin_ix_note_division(kin_ix_space *s, kin_ix a, int64_t by)
     const kin_ix_expr *x = kin_ix_at(s, a);
     int64_t rest = (x->constant % by + by) % by, multiple = x->constant - rest;
     if (s->varying && x->constant != 0) {
-        note(s, (kin_sizes_question){.asks = KIN_SIZES_WRAPPED, .a = x->constant, .b = by, .gives = rest});
-        note(s, (kin_sizes_question){.asks = KIN_SIZES_PARTS, .a = multiple, .b = by, .gives = multiple / by});
+        note(s, (kin_sizes_question){.asks = KIN_SIZES_WRAPPED, .a = x->constant, .b = by, .gives = rest}, END_OF(WRAPPED, a), 0);
+        note(s, (kin_sizes_question){.asks = KIN_SIZES_PARTS, .a = multiple, .b = by, .gives = multiple / by}, END_OF(PARTS, a), 0);
     }
-    kin_ix_is_at_least(s, x->hi - multiple, by);
-    kin_ix_is_at_least(s, x->lo - multiple, 0);
+    is_at_least(s, x->hi - multiple, by, END_OF(DIVIDED_LARGEST, a), 0);
+    is_at_least(s, x->lo - multiple, 0, END_OF(DIVIDED_SMALLEST, a), 0);
 }
 
 /* -- what masks say ------------------------------------------------------------------------------------------------ */

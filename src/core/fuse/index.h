@@ -36,6 +36,12 @@ typedef struct {
     uint32_t terms, nterms; /* in order of their atoms */
 } kin_ix_expr;
 
+/* A question, and which ends of which expressions it compares. */
+typedef struct {
+    kin_sizes_question is;
+    uint64_t of, than;
+} kin_ix_asked;
+
 typedef struct {
     KIN_VEC(kin_ix_expr) exprs;
     KIN_VEC(kin_ix_term) terms;
@@ -45,7 +51,7 @@ typedef struct {
     uint32_t split_var;
     int64_t split_at;
     bool varying;          /* what depends on how numbers compare is noted, as they may compare otherwise in plans for other sizes */
-    KIN_VEC(kin_sizes_question) asked;
+    KIN_VEC(kin_ix_asked) asked;
     bool failed;
 } kin_ix_space;
 
@@ -71,6 +77,8 @@ kin_ix kin_ix_plain(kin_ix_space *s, kin_ix a);
 /* Is it as large as that somewhere (the largest value), or everywhere (the smallest one)? */
 bool kin_ix_reaches(kin_ix_space *s, kin_ix e, int64_t at);
 bool kin_ix_begins_at(kin_ix_space *s, kin_ix e, int64_t at);
+/* Is all of a at least as large as all of b? */
+bool kin_ix_is_above(kin_ix_space *s, kin_ix a, kin_ix b);
 /* Is a at least b? For numbers that belong to a plan. */
 bool kin_ix_is_at_least(kin_ix_space *s, int64_t a, int64_t b);
 /* Notes what the quotient and the remainder of an expression depend on. */

@@ -32,8 +32,7 @@ depends_on_parity(const kin_loops *k, kin_ix e)
 static bool
 choose(kin_loops *k, bool greater, kin_ix a, kin_ix b, kin_ix *out)
 {
-    const kin_ix_expr x = *kin_ix_at(&k->ix, a), y = *kin_ix_at(&k->ix, b);
-    bool above = kin_ix_is_at_least(&k->ix, x.lo, y.hi), below = kin_ix_is_at_least(&k->ix, y.lo, x.hi);
+    bool above = kin_ix_is_above(&k->ix, a, b), below = kin_ix_is_above(&k->ix, b, a);
     if ((!above && !below) || depends_on_parity(k, a) || depends_on_parity(k, b))
         return false;
     *out = above == greater ? a : b;

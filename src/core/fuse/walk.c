@@ -209,9 +209,9 @@ value_pad(walk *w, kin_irn n, const kin_ix *coords, uint32_t mask)
     bool never = false;
     for (unsigned d = 0; d < fuse_node(w->f, n)->ndim; d++) {
         in[d] = kin_ix_affine(&w->k->ix, coords[d], 1, -low[d]);
-        never |= sizes[d] == 0 || !kin_ix_reaches(&w->k->ix, in[d], 0) || kin_ix_begins_at(&w->k->ix, in[d], sizes[d]);
-        if (low[d] != 0 || fuse_sizes(w->f, n)[d] != sizes[d])
-            inside = both(w, inside, within(w, in[d], 0, sizes[d]));
+        bool padded = low[d] != 0 || fuse_sizes(w->f, n)[d] != sizes[d];
+        never |= sizes[d] == 0 || (padded && (!kin_ix_reaches(&w->k->ix, in[d], 0) || kin_ix_begins_at(&w->k->ix, in[d], sizes[d])));
+        inside = padded ? both(w, inside, within(w, in[d], 0, sizes[d])) : inside;
     }
     if (never)
         return value(w, fill, NULL, mask);

@@ -314,7 +314,7 @@ kin_partition_find(const kin_partition_input *in)
     if (status == KIN_OK) {
         leave_last_switches(in->t, subgraphs);
         note_roles(&f);
-        status = kin_partition_find_needs(in, subgraphs);
+        status = kin_partition_find_needs(in, subgraphs, f.p.starts);
     }
     end(&f.p);
     if (status == KIN_OK)
@@ -337,6 +337,7 @@ kin_partition_free(kin_subgraphs *subgraphs)
         kin_vec_deinit(&subgraph->held);
     }
     kin_vec_deinit(&subgraphs->at);
+    kin_vec_deinit(&subgraphs->sides);
     free(subgraphs->by_step);
     free(subgraphs->role);
     free(subgraphs->replaced);

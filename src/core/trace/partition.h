@@ -85,6 +85,11 @@ typedef struct kin_subgraph {
     uint32_t refused;      /* how often in a row the launcher had no code for the inputs */
 } kin_subgraph;
 
+/* A side trace: its first step, and the one that leads there. */
+typedef struct {
+    uint32_t begins, from;
+} kin_side;
+
 typedef struct kin_subgraphs {
     uint32_t refs;         /* the entry and replays in progress */
     uint32_t nsteps;
@@ -95,6 +100,7 @@ typedef struct kin_subgraphs {
     uint32_t *touched;     /* by vid: the first step that may have changed it since it was built; UINT32_MAX: none */
     uint8_t *replaced;     /* by step: a deferred store that a later one of the same subgraph overwrites */
     KIN_VEC(kin_subgraph) at;
+    KIN_VEC(kin_side) sides; /* in order */
 } kin_subgraphs;
 
 /* How subgraphs are found. EVERY: calls that cannot be compiled together with others form plain subgraphs; otherwise they are in none. */

@@ -13,20 +13,80 @@ defers_store(const kin_subgraph *subgraph, const kin_trace *t, uint32_t step)
     return s->flags & KIN_STEP_EFFECT && !kin_subgraph_calls(s) && kin_subgraph_defers(subgraph, t, step);
 }
 
-/* until: items that are added to a container from that step on are not needed. */
-static bool
-need_until(const kin_trace *t, kin_subgraphs *subgraphs, kin_vid vid, uint32_t until)
+/* The subgraph whose range contains the step, from 1; 0 = none. Subgraphs do not overlap. */
+static uint32_t
+subgraph_around(const kin_subgraphs *subgraphs, uint32_t step)
 {
-    if (vid == 0 || vid >= t->vals.len || subgraphs->needed[vid] >= until)
+    uint32_t low = 0, high = subgraphs->at.len;
+    while (low < high) {
+        uint32_t mid = low + (high - low) / 2;
+        if (subgraphs->at.at[mid].first <= step)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low > 0 && step <= subgraphs->at.at[low - 1].last ? low : 0;
+}
+
+static kin_status
+find_sides(const kin_trace *t, kin_subgraphs *subgraphs)
+{
+    for (uint32_t i = 0; i < t->steps.len; i++) {
+        uint32_t begins = t->steps.at[i].alt, k = subgraphs->sides.len;
+        if (begins == 0)
+            continue;
+        KIN_TRY(kin_vec_push(&subgraphs->sides, ((kin_side){begins, i})));
+        for (; k > 0 && subgraphs->sides.at[k - 1].begins > begins; k--) /* mostly in order */
+            subgraphs->sides.at[k] = subgraphs->sides.at[k - 1];
+        subgraphs->sides.at[k] = (kin_side){begins, i};
+    }
+    return KIN_OK;
+}
+
+/* The side trace that the step is part of; NULL: the recording itself. */
+static const kin_side *
+side_of(const kin_subgraphs *subgraphs, uint32_t step)
+{
+    uint32_t low = 0, high = subgraphs->sides.len;
+    while (low < high) {
+        uint32_t mid = low + (high - low) / 2;
+        if (subgraphs->sides.at[mid].begins <= step)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low > 0 ? &subgraphs->sides.at[low - 1] : NULL;
+}
+
+/* Is the step reached only where the subgraph that makes the value was left before it ran? Its deferred calls have run one by one then. */
+static bool
+has_left_it(const kin_trace *t, const kin_subgraphs *subgraphs, uint32_t step, kin_vid vid)
+{
+    const kin_side *side = t->vals.at[vid].kind == KIN_VAL_STEP ? side_of(subgraphs, step) : NULL;
+    uint32_t u = side == NULL || t->vals.at[vid].step >= side->begins ? 0 : subgraph_around(subgraphs, t->vals.at[vid].step);
+    const kin_subgraph *made = u == 0 ? NULL : &subgraphs->at.at[u - 1];
+    if (made == NULL || !made->deferred || !kin_bounds_made_by(t, subgraphs, made, vid))
+        return false;
+    for (; side != NULL; side = side_of(subgraphs, side->from))
+        if (side->from >= made->first && side->from <= made->last)
+            return made->at == 0 || side->from < made->at;
+    return false;
+}
+
+/* `by` that step; until: items that are added to a container from that step on are not needed. */
+static bool
+need_until(const kin_trace *t, kin_subgraphs *subgraphs, uint32_t by, kin_vid vid, uint32_t until)
+{
+    if (vid == 0 || vid >= t->vals.len || subgraphs->needed[vid] >= until || has_left_it(t, subgraphs, by, vid))
         return false;
     subgraphs->needed[vid] = until;
     return true;
 }
 
 static void
-need(const kin_trace *t, kin_subgraphs *subgraphs, kin_vid vid)
+need(const kin_trace *t, kin_subgraphs *subgraphs, uint32_t by, kin_vid vid)
 {
-    need_until(t, subgraphs, vid, UINT32_MAX);
+    need_until(t, subgraphs, by, vid, UINT32_MAX);
 }
 
 /* Does the step change a container that is needed with the change? */
@@ -54,23 +114,8 @@ need_snapshot(const kin_trace *t, kin_subgraphs *subgraphs, uint32_t step)
         const kin_snap *s = &t->snaps.at[snap];
         const kin_vid more[4] = {s->func, s->extra, s->exc, s->names};
         for (uint32_t k = 0; k < 4u + s->nlocals + s->nstack; k++)
-            need_until(t, subgraphs, k < 4 ? more[k] : t->vids.at[s->vals + k - 4], until);
+            need_until(t, subgraphs, step, k < 4 ? more[k] : t->vids.at[s->vals + k - 4], until);
     }
-}
-
-/* The subgraph whose range contains the step, from 1; 0 = none. Subgraphs do not overlap. */
-static uint32_t
-subgraph_around(const kin_subgraphs *subgraphs, uint32_t step)
-{
-    uint32_t low = 0, high = subgraphs->at.len;
-    while (low < high) {
-        uint32_t mid = low + (high - low) / 2;
-        if (subgraphs->at.at[mid].first <= step)
-            low = mid + 1;
-        else
-            high = mid;
-    }
-    return low > 0 && step <= subgraphs->at.at[low - 1].last ? low : 0;
 }
 
 /* Does the step run in order, with what the subgraph gave? */
@@ -94,7 +139,7 @@ need_of_step(const kin_trace *t, kin_subgraphs *subgraphs, uint32_t i)
     for (uint32_t a = 0; a < s->nargs; a++) {
         kin_vid vid = t->vids.at[s->args + a];
         if (all || !kin_bounds_made_by(t, subgraphs, &subgraphs->at.at[subgraph - 1], vid))
-            need(t, subgraphs, vid);
+            need(t, subgraphs, i, vid);
     }
     if (s->kind != KIN_STEP_RETURN && (subgraph == 0 || (late && (s->flags & (KIN_STEP_RAISES | KIN_STEP_OPAQUE) || subgraphs->at.at[subgraph - 1].switches))))
         need_snapshot(t, subgraphs, i);
@@ -113,7 +158,7 @@ need_of_snapshots(const kin_trace *t, kin_subgraphs *subgraphs, uint32_t u, bool
             for (uint32_t k = 0; k < 4u + s->nlocals + s->nstack; k++) {
                 kin_vid vid = k < 4 ? more[k] : t->vids.at[s->vals + k - 4];
                 if (!kin_bounds_made_by(t, subgraphs, subgraph, vid))
-                    need_until(t, subgraphs, vid, framed || shows_frames(t, subgraphs, i) ? UINT32_MAX : subgraph->first);
+                    need_until(t, subgraphs, subgraph->first, vid, framed || shows_frames(t, subgraphs, i) ? UINT32_MAX : subgraph->first);
             }
         }
 }
@@ -162,32 +207,39 @@ need_parts(const kin_trace *t, kin_subgraphs *subgraphs)
             if (changes && subgraphs->needed[t->vids.at[s->args]] > until)
                 until = subgraphs->needed[t->vids.at[s->args]];
             for (uint32_t a = 0; a < s->nargs; a++)
-                more |= need_until(t, subgraphs, t->vids.at[s->args + a], until);
+                more |= need_until(t, subgraphs, i, t->vids.at[s->args + a], until);
         }
     }
 }
 
+/* What is read and asked of values by the steps that begin epochs. */
 static void
-find_needs(const kin_partition_input *in, kin_subgraphs *subgraphs)
+need_of_epochs(const kin_trace *t, kin_subgraphs *subgraphs, const uint32_t *starts)
+{
+    for (kin_vid vid = 1; vid < t->vals.len; vid++)
+        if (t->vals.at[vid].kind == KIN_VAL_SRC)
+            need(t, subgraphs, starts[t->vals.at[vid].epoch], t->vals.at[vid].parent);
+    for (uint32_t i = 0; i < t->facts.len; i++) {
+        need(t, subgraphs, starts[t->facts.at[i].epoch], t->facts.at[i].vid);
+        need(t, subgraphs, starts[t->facts.at[i].epoch], t->facts.at[i].vid2);
+    }
+}
+
+static void
+find_needs(const kin_partition_input *in, kin_subgraphs *subgraphs, const uint32_t *starts)
 {
     const kin_trace *t = in->t;
     for (uint32_t i = 0; i < in->nkept; i++) {
         const kin_step *s = &t->steps.at[in->kept[i]];
-        need(t, subgraphs, s->out);
+        need(t, subgraphs, 0, s->out);
         for (uint32_t a = 0; a < s->nargs; a++)
-            need(t, subgraphs, t->vids.at[s->args + a]);
+            need(t, subgraphs, 0, t->vids.at[s->args + a]);
     }
     for (uint32_t i = 0; i < t->steps.len; i++)
         need_of_step(t, subgraphs, i);
     for (uint32_t u = 0; u < subgraphs->at.len; u++)
         need_of_snapshots(t, subgraphs, u, in->how & KIN_SUBGRAPHS_EVERY);
-    for (kin_vid vid = 1; vid < t->vals.len; vid++)
-        if (t->vals.at[vid].kind == KIN_VAL_SRC)
-            need(t, subgraphs, t->vals.at[vid].parent);
-    for (uint32_t i = 0; i < t->facts.len; i++) {
-        need(t, subgraphs, t->facts.at[i].vid);
-        need(t, subgraphs, t->facts.at[i].vid2);
-    }
+    need_of_epochs(t, subgraphs, starts);
     need_parts(t, subgraphs);
     for (uint32_t i = 0; i < t->steps.len; i++)
         if (subgraphs->by_step[i] != 0 && kin_step_switches(&t->steps.at[i])) /* the graph has a guard of its own */
@@ -247,12 +299,13 @@ find_stops(const kin_trace *t, kin_subgraphs *subgraphs)
 }
 
 kin_status
-kin_partition_find_needs(const kin_partition_input *in, kin_subgraphs *subgraphs)
+kin_partition_find_needs(const kin_partition_input *in, kin_subgraphs *subgraphs, const uint32_t *starts)
 {
     const kin_trace *t = in->t;
+    KIN_TRY(find_sides(t, subgraphs));
     for (uint32_t u = 0; u < subgraphs->at.len; u++)
         KIN_TRY(find_replaced(t, subgraphs, &subgraphs->at.at[u]));
-    find_needs(in, subgraphs);
+    find_needs(in, subgraphs, starts);
     find_stops(t, subgraphs);
     for (uint32_t u = 0; u < subgraphs->at.len; u++)
         KIN_TRY(find_builds(t, subgraphs, &subgraphs->at.at[u]));

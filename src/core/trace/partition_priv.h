@@ -120,7 +120,7 @@ bool kin_bounds_made_by(const kin_trace *t, const kin_subgraphs *subgraphs, cons
 bool kin_bounds_given_size(const kin_subgraphs *subgraphs, uint32_t step, const kin_step *s);
 bool kin_bounds_made_since(const kin_trace *t, kin_vid vid, uint32_t first);
 
-/* partition_needs.c: who needs what; sets needed, replaced, builds, drops, passes_sunk, changes_sunk, stops. */
-kin_status kin_partition_find_needs(const kin_partition_input *in, kin_subgraphs *subgraphs) KIN_MUST_CHECK;
+/* partition_needs.c: who needs what; starts: by epoch, its step. Sets needed, replaced, builds, drops, passes_sunk, changes_sunk, stops. */
+kin_status kin_partition_find_needs(const kin_partition_input *in, kin_subgraphs *subgraphs, const uint32_t *starts) KIN_MUST_CHECK;
 
 #endif

@@ -289,8 +289,8 @@ capture_and_compile(kernel_launcher *self, launch_version *version, kin_entry *v
     if (launch_wants_gradient(subgraph, in))
         may |= KIN_CAPTURE_GRADIENTS | KIN_CAPTURE_JOINT | (launch_library_has(KIN_LIBRARY_RECURRENT) ? KIN_CAPTURE_LAYERS : 0);
     kin_status status = launch_numbers_capture(self, version, v, subgraph, in, may, &capture);
-    if (status == KIN_OK && subgraph->deferred && !self->ahead)
-        status = launch_put_barriers(v, subgraph, capture.raising.at, capture.raising.len);
+    if (status == KIN_OK && subgraph->deferred && !self->ahead && launch_put_barriers(v, subgraph, capture.raising.at, capture.raising.len) != KIN_OK && !self->meeting)
+        status = KIN_BREAK; /* what is only met does not run */
     if (status == KIN_OK && !self->context.warm && !has_enough_work(&v->trace, subgraph, capture.graph, in)) {
         version->small = true;
         snprintf(version->reason, sizeof version->reason, "a single call on little data: PyTorch's own kernel is as fast");
