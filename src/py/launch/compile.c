@@ -276,6 +276,15 @@ leaves_early(kernel_launcher *self, const kin_trace *t, const kin_subgraph *subg
     return serves > self->left_early++ && before <= KIN_TIER_EXIT_EARLY_SHARE * calls;
 }
 
+static kin_status
+note_raising(kernel_launcher *self, const kin_capture *capture)
+{
+    for (uint32_t i = 0; i < capture->raising.len; i++)
+        if (!kin_step_is_in(self->raising.at, self->raising.len, capture->raising.at[i]))
+            KIN_TRY(kin_vec_push(&self->raising, capture->raising.at[i]));
+    return KIN_OK;
+}
+
 static void
 capture_and_compile(kernel_launcher *self, launch_version *version, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in)
 {
@@ -289,6 +298,8 @@ capture_and_compile(kernel_launcher *self, launch_version *version, kin_entry *v
     if (launch_wants_gradient(subgraph, in))
         may |= KIN_CAPTURE_GRADIENTS | KIN_CAPTURE_JOINT | (launch_library_has(KIN_LIBRARY_RECURRENT) ? KIN_CAPTURE_LAYERS : 0);
     kin_status status = launch_numbers_capture(self, version, v, subgraph, in, may, &capture);
+    if (status == KIN_OK)
+        status = note_raising(self, &capture);
     if (status == KIN_OK && subgraph->deferred && !self->ahead && launch_put_barriers(v, subgraph, capture.raising.at, capture.raising.len) != KIN_OK && !self->meeting)
         status = KIN_BREAK; /* what is only met does not run */
     if (status == KIN_OK && !self->context.warm && !has_enough_work(&v->trace, subgraph, capture.graph, in)) {

@@ -119,6 +119,7 @@ typedef struct {
     bool exact_nan;       /* NaNs are common here: no operations that would lose them */
     char unfreeze[160];       /* why the last of `unfrozen` was given up */
     launch_numbers unfrozen; /* inputs that turned out not to be constant */
+    launch_numbers raising;  /* calls that some capture has found to raise where the data ask for it, or to draw random numbers */
     bool surprised;       /* a later input did not fit the chosen version: there may be a new kind to compile for */
     kin_input_kinds kinds; /* kinds of inputs without code */
     bool said_changing;   /* an event said that there are too many kinds */

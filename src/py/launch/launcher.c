@@ -285,6 +285,7 @@ free_kernels(kin_launcher *base)
         launch_version_free(self->versions.at[i]);
     kin_vec_deinit(&self->versions);
     kin_vec_deinit(&self->unfrozen);
+    kin_vec_deinit(&self->raising);
     kin_vec_deinit(&self->seen);
     launch_sizes_deinit(&self->sizes);
     free(self->open);

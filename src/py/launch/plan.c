@@ -9,21 +9,38 @@
 #include "py/compat/signals.h"
 #include "py/launch/launch_priv.h"
 
+/* The first step, from this one on, that must not run before an earlier call which may raise; UINT32_MAX: none. */
+static uint32_t
+next_barred(const kin_trace *t, const kin_subgraph *subgraph, uint32_t from, const uint32_t *raising, uint32_t n)
+{
+    bool raises = false;
+    for (uint32_t i = from; i <= subgraph->last; i++) {
+        raises = raises || kin_step_is_in(raising, n, i);
+        if (raises && subgraph->role[i - subgraph->first] == KIN_ROLE_OBSERVABLE && !(t->steps.at[i].flags & KIN_STEP_SUNK))
+            return i;
+    }
+    return UINT32_MAX;
+}
+
+/* Do calls and side effects come in an order that suits the code that there is? */
+static bool
+suits(const kin_trace *t, const kin_subgraph *old, const kin_subgraph *subgraph)
+{
+    const launch_numbers *raising = &((const kernel_launcher *)old->launcher)->raising;
+    return memcmp(old->runs, subgraph->runs, subgraph->last - subgraph->first + 1) == 0 && old->at == subgraph->at && old->hides_writes == subgraph->hides_writes &&
+           next_barred(t, subgraph, subgraph->first, raising->at, raising->len) == UINT32_MAX;
+}
+
 /* The launcher that an earlier plan has for the same subgraph; borrowed or NULL. */
 static kin_launcher *
-find_same(const kin_subgraphs *old, const kin_subgraph *subgraph, const kin_vids *in, const kin_vids *out)
+find_same(const kin_trace *t, const kin_subgraphs *old, const kin_subgraph *subgraph, const kin_vids *in, const kin_vids *out)
 {
     if (old == NULL || subgraph->first >= old->nsteps || old->by_step[subgraph->first] == 0)
         return NULL;
     const kin_subgraph *o = &old->at.at[old->by_step[subgraph->first] - 1];
-    if (o->first != subgraph->first || o->last != subgraph->last || o->nin != in->len || o->nout != out->len || !launch_is_ours(o->launcher))
-        return NULL;
-    size_t steps = subgraph->last - subgraph->first + 1;
-    bool met = ((const kernel_launcher *)o->launcher)->versions.len == 0; /* it has no code that expects side effects to wait */
-    bool same = memcmp(met ? o->runs : o->role, met ? subgraph->runs : subgraph->role, steps) == 0 &&
-                (in->len == 0 || memcmp(o->in, in->at, in->len * sizeof *in->at) == 0) &&
-                (out->len == 0 || memcmp(o->out, out->at, out->len * sizeof *out->at) == 0);
-    return same ? o->launcher : NULL;
+    bool same = o->first == subgraph->first && o->last == subgraph->last && o->nin == in->len && o->nout == out->len && launch_is_ours(o->launcher) &&
+                (in->len == 0 || memcmp(o->in, in->at, in->len * sizeof *in->at) == 0) && (out->len == 0 || memcmp(o->out, out->at, out->len * sizeof *out->at) == 0);
+    return same && suits(t, o, subgraph) ? o->launcher : NULL;
 }
 
 static kin_status
@@ -33,7 +50,7 @@ plan_subgraph(kin_entry *v, kin_subgraphs *subgraphs, uint32_t u, const kin_laun
     kin_subgraph *subgraph = &subgraphs->at.at[u];
     kin_status status = kin_subgraph_bounds(&v->trace, subgraphs, u, &in, &out);
     if (status == KIN_OK) {
-        kin_launcher *launcher = find_same(v->subgraphs, subgraph, &in, &out);
+        kin_launcher *launcher = find_same(&v->trace, v->subgraphs, subgraph, &in, &out);
         if (launcher != NULL)
             launcher->refs++;
         else { /* code behind many graph breaks may seldom be reached, and hundreds of subgraphs take long to compile: they have to pay */
@@ -117,14 +134,8 @@ kin_status
 launch_add_barriers(kin_entry *v, const kin_subgraph *subgraph, const uint32_t *raising, uint32_t n)
 {
     uint32_t before = v->barriers.len;
-    bool raises = false;
-    for (uint32_t i = subgraph->first; i <= subgraph->last; i++) {
-        raises = raises || kin_step_is_in(raising, n, i);
-        if (!raises || subgraph->role[i - subgraph->first] != KIN_ROLE_OBSERVABLE || v->trace.steps.at[i].flags & KIN_STEP_SUNK)
-            continue;
+    for (uint32_t i = subgraph->first; (i = next_barred(&v->trace, subgraph, i, raising, n)) != UINT32_MAX; i++)
         KIN_TRY(kin_vec_push(&v->barriers, i));
-        raises = false;
-    }
     return v->barriers.len == before ? KIN_OK : KIN_BREAK;
 }
 
