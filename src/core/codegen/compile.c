@@ -1,8 +1,6 @@
 /* From fused kernels to a program that runs (codegen.h). A kernel comes from memory, else from the cache on disk, else from
- * LLVM, on several threads; all that is new in a program is then loaded at once.
+ * LLVM (wants.c); all that is new in a program is then loaded at once.
  */
-#include <signal.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,29 +16,12 @@
 #ifdef KIN_LLVM
 #include <llvm-c/Analysis.h>
 
-/* A kernel that is not in memory. */
-typedef struct {
-    const kin_loops *loops;
-    kin_kernel_plan run;
-    uint32_t number;            /* of its key */
-    kin_text key;
-    kin_numbers numbers;        /* where some are open */
-    bool *open;                 /* by number; NULL: none is */
-    kin_store_found found;      /* on disk */
-    LLVMMemoryBufferRef object; /* made by LLVM */
-    kin_status status;
-    kin_text why;
-    bool counted;
-    double codegen_ns, llvm_ns;
-} want;
-
 typedef struct {
     kin_jit *jit;
     kin_fused *fused;
     kin_store *cache;
-    KIN_VEC(want) wants;
+    kin_wants wants;
     uint32_t *want_of;          /* by kernel; UINT32_MAX: in memory */
-    atomic_uint next;           /* want that no thread has looked at */
     kin_family *family;         /* of the same graph for other sizes; NULL: sizes are in the code */
     kin_compile_stats *stats;
     kin_text *why;
@@ -48,174 +29,13 @@ typedef struct {
 } batch;
 
 static void
-free_want(want *w)
+free_want(kin_want *w)
 {
     kin_text_deinit(&w->key);
-    kin_text_deinit(&w->why);
     kin_numbers_deinit(&w->numbers);
     free(w->open);
     free(w->found.memory);
-    if (w->object)
-        LLVMDisposeMemoryBuffer(w->object);
-}
-
-/* -- one kernel -------------------------------------------------------------------------------------------------- */
-
-#ifndef NDEBUG
-static kin_status
-verify(LLVMModuleRef module, kin_text *why)
-{
-    char *message = NULL;
-    bool bad = LLVMVerifyModule(module, LLVMReturnStatusAction, &message);
-    if (bad)
-        kin_text_addf(why, "LLVM: %s", message);
-    LLVMDisposeMessage(message);
-    return bad ? KIN_BUG : KIN_OK;
-}
-#endif
-
-/* LLVM would end the process over an error in the code that nobody listens to. */
-static void
-listen(LLVMDiagnosticInfoRef info, void *arg)
-{
-    want *w = arg;
-    if (LLVMGetDiagInfoSeverity(info) != LLVMDSError)
-        return;
-    char *message = LLVMGetDiagInfoDescription(info);
-    if (w->status == KIN_OK)
-        kin_text_addf(&w->why, "LLVM: %s", message);
-    LLVMDisposeMessage(message);
-    w->status = KIN_BREAK;
-}
-
-static kin_status
-assemble(LLVMTargetMachineRef machine, LLVMModuleRef module, want *w)
-{
-    char *message = NULL;
-    LLVMMemoryBufferRef object = NULL;
-    bool planted = kin_fail_now(KIN_FAIL_LLVM);
-    bool failed = planted || LLVMTargetMachineEmitToMemoryBuffer(machine, module, LLVMObjectFile, &message, &object) != 0;
-    if (failed) {
-        kin_text_addf(&w->why, "LLVM: %s", planted ? "failed for a test" : message);
-        LLVMDisposeMessage(message);
-    }
-    if (!failed && w->status == KIN_OK) {
-        w->object = object;
-        return KIN_OK;
-    }
-    if (object)
-        LLVMDisposeMemoryBuffer(object);
-    return KIN_BREAK;
-}
-
-/* What one thread has to compile with. */
-typedef struct {
-    kin_jit *jit;
-    LLVMTargetMachineRef machine;
-    want *w;
-} worker;
-
-static void
-compile_kernel(void *arg)
-{
-    worker *k = arg;
-    want *w = k->w;
-    double start = kin_clock_thread_ns();
-    if (k->machine == NULL)
-        k->machine = kin_jit_take_machine(k->jit, &w->why);
-    if (k->machine == NULL) {
-        w->status = KIN_BREAK;
-        return;
-    }
-    LLVMContextRef context = LLVMContextCreate();
-    LLVMContextSetDiagnosticHandler(context, listen, w);
-    LLVMModuleRef module = LLVMModuleCreateWithNameInContext("kernel", context);
-    LLVMSetTarget(module, kin_target_here.triple);
-    kin_status s = !kin_fail_now(KIN_FAIL_LLVM) && kin_emit(w->loops, &k->jit->target, &w->run, &(kin_open){&w->numbers, w->open}, module, &w->why) ? KIN_OK : KIN_BREAK;
-#ifndef NDEBUG
-    if (s == KIN_OK)
-        s = verify(module, &w->why);
-#endif
-    const char *show = getenv("KIN_SHOW_LLVM");
-    if (show && *show)
-        LLVMDumpModule(module);
-    kin_rescue_provoke(k->jit->fault == KIN_FAULT_FATAL ? KIN_RESCUE_FAILED
-                       : k->jit->fault == KIN_FAULT_LLVM_MEMORY ? KIN_RESCUE_MEMORY : KIN_RESCUE_DONE);
-    double made = kin_clock_thread_ns();
-    if (s == KIN_OK)
-        s = assemble(k->machine, module, w);
-    LLVMDisposeModule(module);
-    LLVMContextDispose(context);
-    w->codegen_ns = made - start;
-    w->llvm_ns = kin_clock_thread_ns() - made;
-    w->status = s;
-}
-
-/* -- several threads --------------------------------------------------------------------------------------------- */
-
-static void *
-compile_some(void *arg)
-{
-    batch *b = arg;
-    worker k = {.jit = b->jit};
-    for (unsigned i; (i = atomic_fetch_add(&b->next, 1)) < b->wants.len;) {
-        want *w = &b->wants.at[i];
-        if (w->found.memory || w->object)
-            continue;
-        if (b->job && atomic_load(&b->jit->cancelled)) {
-            w->status = KIN_BREAK;
-            continue;
-        }
-        k.w = w;
-        if (kin_rescue_run(compile_kernel, &k, &w->why) == KIN_RESCUE_DONE)
-            continue;
-        w->status = KIN_BREAK;
-        k.machine = NULL; /* in an unknown state */
-    }
-    if (k.machine)
-        kin_jit_give_machine(b->jit, k.machine);
-    return NULL;
-}
-
-/* Signals are for the threads of the program. */
-static bool
-start_helper(pthread_t *thread, batch *b)
-{
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    bool ok = pthread_create(thread, NULL, compile_some, b) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return ok;
-}
-
-static kin_status
-compile_missing(batch *b, uint32_t missing, unsigned threads)
-{
-    pthread_t helpers[63];
-    unsigned n = 0, most = missing < threads ? missing : threads;
-    atomic_store(&b->next, 0);
-    while (n + 1 < most && n < 63 && start_helper(&helpers[n], b))
-        n++;
-    compile_some(b);
-    while (n > 0)
-        pthread_join(helpers[--n], NULL);
-    for (uint32_t i = 0; i < b->wants.len; i++) {
-        want *w = &b->wants.at[i];
-        if (w->found.memory || w->counted)
-            continue;
-        w->counted = true;
-        b->stats->compiled++;
-        b->stats->codegen_ns += w->codegen_ns;
-        b->stats->llvm_ns += w->llvm_ns;
-        if (w->llvm_ns > b->stats->slowest_ns)
-            b->stats->slowest_ns = w->llvm_ns;
-        if (w->status != KIN_OK) {
-            kin_text_add(b->why, w->why.len ? w->why.at : "LLVM: a kernel was not compiled");
-            return w->status;
-        }
-    }
-    return KIN_OK;
+    free(w->object);
 }
 
 /* -- what is there ----------------------------------------------------------------------------------------------- */
@@ -231,7 +51,7 @@ needs_f16(const kin_loops *k)
 
 /* The shape and the numbers of a kernel as code for any size sees them. */
 static bool
-read_numbers(const batch *b, const kin_loops *k, want *w, kin_text *shape)
+read_numbers(const batch *b, const kin_loops *k, kin_want *w, kin_text *shape)
 {
     w->run = kin_emit_plan(k, &b->jit->target, true);
     uint32_t head[3] = {UINT32_MAX /* no other key begins so */, 0, w->run.kind};
@@ -241,7 +61,7 @@ read_numbers(const batch *b, const kin_loops *k, want *w, kin_text *shape)
 
 /* What the kernel is given when it runs. */
 static kin_status
-give_numbers(batch *b, const want *w, kin_kernel *out)
+give_numbers(batch *b, const kin_want *w, kin_kernel *out)
 {
     int64_t *given = kin_program_alloc(b->fused->program, (w->numbers.at.len + 1) * sizeof *given);
     uint32_t n = 0;
@@ -257,7 +77,7 @@ give_numbers(batch *b, const want *w, kin_kernel *out)
 
 /* Code that leaves numbers open: its key is the shape, which of them, and the others. False without memory. */
 static bool
-leave_open(const batch *b, want *w, const bool *open, kin_text *key)
+leave_open(const batch *b, kin_want *w, const bool *open, kin_text *key)
 {
     uint32_t n = w->numbers.at.len, along = w->loops->vector_var;
     w->open = malloc(n + 1);
@@ -276,14 +96,14 @@ leave_open(const batch *b, want *w, const bool *open, kin_text *key)
 
 /* Is anything open, or the length of its only loop? */
 static bool
-leaves_any(const want *w, const bool *open)
+leaves_any(const kin_want *w, const bool *open)
 {
     return w->run.kind == KIN_RUN_LINEAR || (w->numbers.at.len > 0 && memchr(open, true, w->numbers.at.len) != NULL);
 }
 
 /* How kernel i is to run, and the key of its code: for its sizes, or for any. */
 static kin_status
-choose_code(batch *b, uint32_t i, want *w, kin_text *key)
+choose_code(batch *b, uint32_t i, kin_want *w, kin_text *key)
 {
     const kin_loops *k = w->loops = &b->fused->kernels.at[i].loops;
     const bool *open = NULL;
@@ -301,7 +121,7 @@ choose_code(batch *b, uint32_t i, want *w, kin_text *key)
 
 /* Kernel i of the program: in memory, the same as one before, or a new want. */
 static kin_status
-look_up(batch *b, uint32_t i, want *w)
+look_up(batch *b, uint32_t i, kin_want *w)
 {
     kin_jit *jit = b->jit;
     const kin_loops *k = &b->fused->kernels.at[i].loops;
@@ -338,7 +158,7 @@ look_up(batch *b, uint32_t i, want *w)
     b->want_of[i] = b->wants.len;
     w->number = number;
     KIN_TRY(kin_vec_push(&b->wants, *w));
-    *w = (want){0};
+    *w = (kin_want){0};
     return KIN_OK;
 }
 
@@ -348,7 +168,7 @@ meet_program(batch *b)
 {
     kin_status s = kin_family_begin(b->family);
     for (uint32_t i = 0; s == KIN_OK && i < b->fused->kernels.len; i++) {
-        want w = {0};
+        kin_want w = {0};
         s = read_numbers(b, &b->fused->kernels.at[i].loops, &w, &w.key) ? kin_family_add(b->family, &w.numbers) : KIN_NOMEM;
         free_want(&w);
     }
@@ -364,7 +184,7 @@ look_up_all(batch *b)
     kin_jit_lock(b->jit);
     b->cache = b->jit->cache;
     for (uint32_t i = 0; s == KIN_OK && i < b->fused->kernels.len; i++) {
-        want w = {0};
+        kin_want w = {0};
         s = look_up(b, i, &w);
         free_want(&w);
     }
@@ -374,7 +194,7 @@ look_up_all(batch *b)
 }
 
 static kin_store_key
-disk_key(const batch *b, const want *w, const char *about)
+disk_key(const batch *b, const kin_want *w, const char *about)
 {
     return (kin_store_key){.structure = w->key.at, .len = w->key.len, .target = b->jit->text.at, .about = about};
 }
@@ -402,15 +222,15 @@ write_disk(batch *b)
     double start = kin_clock_ns();
     kin_text trouble = {0};
     for (uint32_t i = 0; b->cache && i < b->wants.len; i++) {
-        const want *w = &b->wants.at[i];
+        const kin_want *w = &b->wants.at[i];
         kin_text about = {0};
         if (w->object == NULL)
             continue;
         kin_text_addf(&about, "%s\ncompiled in %.1f ms to %zu bytes\n\n", b->jit->text.at, (w->codegen_ns + w->llvm_ns) / 1e6,
-                      LLVMGetBufferSize(w->object));
+                      w->len);
         kin_loops_print(w->loops, &about);
         kin_store_key key = disk_key(b, w, about.failed ? "" : about.at);
-        kin_store_put(b->cache, &key, LLVMGetBufferStart(w->object), LLVMGetBufferSize(w->object), &trouble);
+        kin_store_put(b->cache, &key, w->object, w->len, &trouble);
         kin_text_deinit(&about);
     }
     if (trouble.len)
@@ -425,8 +245,8 @@ static kin_status
 load_wants(batch *b, kin_object_part *parts, kin_object *object, kin_text *why)
 {
     for (uint32_t i = 0; i < b->wants.len; i++) {
-        const want *w = &b->wants.at[i];
-        parts[i] = w->object ? (kin_object_part){.bytes = LLVMGetBufferStart(w->object), .len = LLVMGetBufferSize(w->object)}
+        const kin_want *w = &b->wants.at[i];
+        parts[i] = w->object ? (kin_object_part){.bytes = w->object, .len = w->len}
                              : (kin_object_part){.bytes = w->found.object, .len = w->found.len};
     }
     return kin_object_load(parts, b->wants.len, object, why);
@@ -438,7 +258,7 @@ disown_disk(batch *b)
 {
     uint32_t n = 0;
     for (uint32_t i = 0; i < b->wants.len; i++) {
-        want *w = &b->wants.at[i];
+        kin_want *w = &b->wants.at[i];
         if (w->found.memory == NULL)
             continue;
         kin_store_key key = disk_key(b, w, NULL);
@@ -474,7 +294,7 @@ enter(batch *b, const kin_object_part *parts, kin_object object)
 }
 
 static kin_status
-load_all(batch *b, unsigned threads)
+load_all(batch *b)
 {
     double start = kin_clock_ns();
     kin_object object;
@@ -485,7 +305,7 @@ load_all(batch *b, unsigned threads)
     uint32_t missing = s == KIN_BREAK ? disown_disk(b) : 0;
     if (missing) {
         kin_text_clear(&why);
-        s = compile_missing(b, missing, threads);
+        s = kin_wants_compile(b->jit, &b->wants, b->job, missing, b->stats, b->why);
         if (s == KIN_OK)
             s = load_wants(b, parts, &object, &why);
     }
@@ -529,13 +349,12 @@ end(batch *b, uint32_t missing)
 {
     if (b->wants.len == 0)
         return KIN_OK;
-    unsigned threads = b->jit->threads;
     if (missing) {
         KIN_TRY(fault_of(b->jit, b->why));
-        KIN_TRY(compile_missing(b, missing, threads));
+        KIN_TRY(kin_wants_compile(b->jit, &b->wants, b->job, missing, b->stats, b->why));
         write_disk(b);
     }
-    return load_all(b, threads);
+    return load_all(b);
 }
 
 static void

@@ -147,7 +147,7 @@ find_kernel(const loading *l)
 {
     for (uint32_t n = 0; n < l->nsymbols; n++)
         if (l->symbols[n].st_shndx < l->header->e_shnum && l->places[l->symbols[n].st_shndx] != SIZE_MAX
-            && strcmp(l->names + l->symbols[n].st_name, "kernel") == 0)
+            && strncmp(l->names + l->symbols[n].st_name, "kernel", 6) == 0)
             return l->base + l->places[l->symbols[n].st_shndx] + l->symbols[n].st_value;
     return NULL;
 }
@@ -211,4 +211,100 @@ kin_object_unload(kin_object *o)
     if (o->memory)
         munmap(o->memory, o->bytes);
     *o = (kin_object){0};
+}
+
+/* -- one function of several ------------------------------------------------------------------------------------- */
+
+/* The section of the function; 0: there is no such function. */
+static unsigned
+section_of(const loading *l, const char *function)
+{
+    for (uint32_t n = 0; n < l->nsymbols; n++)
+        if (l->symbols[n].st_shndx < l->header->e_shnum && strcmp(l->names + l->symbols[n].st_name, function) == 0)
+            return l->symbols[n].st_shndx;
+    return 0;
+}
+
+/* Keeps the sections that relocations of this one refer to; true: one was not kept before. False with a bad relocation, too: loading refuses it. */
+static bool
+keep_referred(const loading *l, const Elf64_Shdr *relocations, bool *kept)
+{
+    bool more = false;
+    for (size_t at = 0; at + sizeof(Elf64_Rela) <= relocations->sh_size; at += sizeof(Elf64_Rela)) {
+        Elf64_Rela r;
+        memcpy(&r, l->bytes + relocations->sh_offset + at, sizeof r);
+        uint32_t n = (uint32_t)ELF64_R_SYM(r.r_info);
+        unsigned to = n < l->nsymbols ? l->symbols[n].st_shndx : 0;
+        if (to == 0 || to >= l->header->e_shnum || kept[to])
+            continue;
+        kept[to] = more = true;
+    }
+    return more;
+}
+
+static void
+keep_all(const loading *l, unsigned function, bool *kept)
+{
+    kept[function] = true;
+    for (bool more = true; more;) {
+        more = false;
+        for (unsigned i = 0; i < l->header->e_shnum; i++) {
+            const Elf64_Shdr *s = &l->sections[i];
+            if (s->sh_type == SHT_RELA && s->sh_info < l->header->e_shnum && kept[s->sh_info]) {
+                kept[i] = true;
+                more |= keep_referred(l, s, kept);
+            }
+        }
+    }
+    for (unsigned i = 0; i < l->header->e_shnum; i++)
+        kept[i] |= l->sections[i].sh_type == SHT_SYMTAB || l->sections[i].sh_type == SHT_STRTAB;
+}
+
+static size_t
+aligned(size_t at, size_t align)
+{
+    return align > 1 ? (at + align - 1) / align * align : at;
+}
+
+/* Writes the object to `out`, if it is not NULL: how long it is. Sections that are not kept have headers that say nothing, so that the others keep their numbers. */
+static size_t
+write_kept(const loading *l, const bool *kept, unsigned char *out)
+{
+    Elf64_Ehdr header = *l->header;
+    size_t at = aligned(sizeof header, 8), headers = at;
+    at += header.e_shnum * sizeof(Elf64_Shdr);
+    header.e_shoff = headers;
+    if (out != NULL)
+        memcpy(out, &header, sizeof header);
+    for (unsigned i = 0; i < header.e_shnum; i++) {
+        Elf64_Shdr s = kept[i] ? l->sections[i] : (Elf64_Shdr){.sh_type = SHT_NULL};
+        size_t len = s.sh_type == SHT_NOBITS || s.sh_type == SHT_NULL ? 0 : s.sh_size;
+        at = len > 0 ? aligned(at, s.sh_addralign) : at;
+        if (out != NULL && len > 0)
+            memcpy(out + at, l->bytes + s.sh_offset, len);
+        s.sh_offset = at;
+        if (out != NULL)
+            memcpy(out + headers + i * sizeof s, &s, sizeof s);
+        at += len;
+    }
+    return at;
+}
+
+kin_status
+kin_object_extract(const void *bytes, size_t len, const char *function, void **out, size_t *out_len, kin_text *why)
+{
+    loading l = {.bytes = bytes, .len = len, .why = why};
+    KIN_TRY(read_headers(&l));
+    unsigned section = section_of(&l, function);
+    if (section == 0)
+        return refuse(&l, "no such function");
+    bool *kept = calloc(l.header->e_shnum, 1);
+    if (kept != NULL)
+        keep_all(&l, section, kept);
+    *out_len = kept != NULL ? write_kept(&l, kept, NULL) : 0;
+    *out = kept != NULL ? calloc(*out_len, 1) : NULL;
+    if (*out != NULL)
+        write_kept(&l, kept, *out);
+    free(kept);
+    return *out != NULL ? KIN_OK : KIN_NOMEM;
 }
