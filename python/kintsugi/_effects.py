@@ -10,9 +10,10 @@ import operator
 
 import torch
 
-from ._operators import check_equal, check_not
+from ._operators import RUNNERS, check_equal, check_not, run_transform
 
 ASSERTIONS = (torch._assert_async, torch._check, check_not, check_equal)
+_SHOWN_TO_COMPUTE = (*RUNNERS, run_transform)  # the recording has read the functions that they run
 
 # Functions of Python that change their first operand: setattr and the like, and those of module operator that work in place: iadd beside add, iand beside and_.
 _IN_PLACE = {setattr, delattr, operator.setitem, operator.delitem} | {
@@ -37,7 +38,7 @@ def _fills(node, tensors):
 def changes_something(node):
     """Could running the call twice differ from running it once?"""
     fn = node["callable"]
-    if fn in ASSERTIONS or node["switches"]:
+    if fn in ASSERTIONS or fn in _SHOWN_TO_COMPUTE or node["switches"]:
         return False
     name = getattr(fn, "__name__", None) or node["target"].rpartition(".")[2]
     if getattr(operator, name, None) in _IN_PLACE or fn in _IN_PLACE:

@@ -80,11 +80,12 @@ def maker_of(code, namespace, name):
     return make_function
 
 
-def getter_of(function):
-    def get_function():
-        return function
-    get_function.makes_function = True
-    return get_function
+def getter_of(value):
+    """In graphs: gives a function, or another object that text cannot hold."""
+    def get_object():
+        return value
+    get_object.makes_function = True
+    return get_object
 
 
 def makes_function(node):
@@ -180,6 +181,8 @@ def _may_write(code):
 @functools.lru_cache(maxsize=LIMIT)
 def names_of(code, allowed=()):
     """The names that the code, and the functions in it, take from globals; None where it may do more than compute."""
+    if _runners.get(code) is run_transform:
+        return ()
     names = []
     for operation, name in engine._operations(code):
         if operation in _LOADS_NAME:
@@ -318,6 +321,18 @@ def asks_data(node):
     return node.target is run_while_loop or (node.target is run_cond and isinstance(node.args[0], torch.fx.Node))
 
 
+def run_transform(function, *args, **kwargs):
+    """What a function that torch.func.jacrev or jacfwd has made does."""
+    return function(*args, **kwargs)
+
+
+def wrap_transform(wrapper, wrapped):
+    """What the functions that torch.func's transforms make are decorated with."""
+    from torch._functorch import apis
+
+    return apis._wraps_without_dynamo_attrs(wrapped)(wrapper)
+
+
 RUNNERS = (run_cond, run_while_loop, run_scan, run_map)
 _ITSELF = object()
 _runners, _stock = {}, {}
@@ -336,4 +351,6 @@ def _find_operators():
 
     for fn in (vmap.vmap_impl, eager_transforms.grad_impl, eager_transforms.grad_and_value_impl):
         _runners[fn.__code__] = _ITSELF
+    for fn in (eager_transforms.jacrev, eager_transforms.jacfwd):
+        _runners.update({code: run_transform for code in fn.__code__.co_consts if isinstance(code, types.CodeType) and code.co_name == "wrapper_fn"})
     _runners[torch.autograd.Function.apply.__func__.__code__] = _ITSELF

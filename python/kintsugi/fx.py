@@ -1,8 +1,9 @@
 """Graphs of a dump as torch.fx.GraphModules: what custom backends and explain().graphs get."""
 
+import enum
+import itertools
 import operator
 import re
-import types
 
 import torch
 import torch.fx
@@ -98,6 +99,20 @@ def _selected(tensor, index):
     return numbers, tuple(item for item in items if not _is_number(item))
 
 
+_LITERALS = (int, float, complex, str, bytes, bool, type(None), type(...), range)
+_NAMED = (enum.Enum, torch.dtype, torch.device, torch.layout, torch.memory_format, torch.SymInt, torch.SymFloat, torch.SymBool, torch._ops.OpOverload,
+          torch._ops.HigherOrderOperator)
+
+
+def _is_written(value):
+    """Does the text of a graph say what the value is? Of everything else it has the repr(), which is a syntax error, or another object."""
+    if isinstance(value, tuple) or type(value) in (set, frozenset):
+        return all(map(_is_written, value))
+    if type(value) is dict:
+        return all(map(_is_written, itertools.chain(*value.items())))
+    return type(value) in _LITERALS or isinstance(value, _NAMED)
+
+
 class _Converter:
     def __init__(self, source, numbers, symbolic):
         self.source, self.numbers, self.symbolic = source, numbers, symbolic
@@ -106,6 +121,7 @@ class _Converter:
         self.graph = torch.fx.Graph()
         self.values = {}
         self.constants = {}
+        self.objects = {}  # id: what gives an object that the graph's text cannot hold
         self.inference = {}  # vid of the guard: the node that entered inference mode and that none has left
 
     def convert(self):
@@ -231,9 +247,11 @@ class _Converter:
             return slice(self.value(arg.start), self.value(arg.stop), self.value(arg.step))
         if isinstance(arg, torch.Tensor):
             return self.constant(arg)
-        if isinstance(arg, types.FunctionType):
-            return self.graph.call_function(_operators.getter_of(arg))
-        return arg
+        if _is_written(arg):
+            return arg
+        if id(arg) not in self.objects:  # made once, so that it stays one object in the graph
+            self.objects[id(arg)] = _operators.getter_of(arg)
+        return self.graph.call_function(self.objects[id(arg)])
 
     def constant(self, tensor):
         """A tensor that the program holds on to becomes an attribute of the module."""

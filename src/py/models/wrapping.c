@@ -35,10 +35,12 @@ read_arguments(rec *r, const kin_vid *args, uint32_t npos, uint32_t nkw, PyObjec
            (found[3] == 0 || (O(r, found[3]) == updated && rec_need_const(r, found[3]) != 0));
 }
 
-/* A function whose attributes are names: reading and copying them runs no code. */
+/* A function whose attributes are names, or one in C without any of its own: reading and copying them runs no code. */
 static bool
 has_plain_attributes(rec *r, kin_vid function)
 {
+    if (O(r, function) != NULL && PyCFunction_CheckExact(O(r, function)) && rec_is_torch_callable(O(r, function)))
+        return rec_can_const(r, function);
     PyObject *dict = O(r, function) != NULL && PyFunction_Check(O(r, function)) ? kin_instance_dict(O(r, function)) : NULL, *key;
     Py_ssize_t pos = 0;
     if (O(r, function) == NULL || !PyFunction_Check(O(r, function)) || (dict != NULL && !PyDict_CheckExact(dict)))
@@ -49,20 +51,45 @@ has_plain_attributes(rec *r, kin_vid function)
     return true;
 }
 
+/* What torch.func's transforms decorate their functions with: a function that has the wrapped one in its only cell. Since torch 2.13; it wraps, and drops
+ * attributes that torch.compile has given to the wrapped function. 0: it is none, or what is in its cell is not known. */
+static kin_vid
+wrapped_by_transform(rec *r, kin_vid callee)
+{
+    PyFunctionObject *fn = (PyFunctionObject *)O(r, callee);
+    if (!kin_is_from_module((PyObject *)fn, "torch._functorch.apis") || VIRTUAL(r, callee) == NULL || fn->func_closure == NULL || PyTuple_GET_SIZE(fn->func_closure) != 1 ||
+        PyUnicode_CompareWithASCIIString(fn->func_qualname, "_wraps_without_dynamo_attrs.<locals>.inner") != 0)
+        return 0;
+    kin_vid cell = rec_closure_cell(r, callee, 0, PyTuple_GET_ITEM(fn->func_closure, 0));
+    const rec_virtual *f = VIRTUAL(r, cell);
+    return f != NULL && f->known && f->n > 0 ? f->items[0] : 0;
+}
+
+/* What does the work at replay, and the functions: a call of functools.update_wrapper, or of a decorator that does the same and more. 0: neither. */
+static kin_vid
+find_wrapping(rec *r, const rec_args *a, kin_vid *wrapper, kin_vid *wrapped)
+{
+    static rec_library own;
+    static PyObject *rewrap;
+    if (rec_library_is_named(&own, "functools", "update_wrapper", O(r, a->callee)))
+        return read_arguments(r, a->args, a->npos, a->nkw, a->kwnames, wrapper, wrapped) ? a->callee : 0;
+    *wrapped = a->npos == 1 && a->nkw == 0 ? wrapped_by_transform(r, a->callee) : 0;
+    *wrapper = a->npos == 1 ? a->args[0] : 0;
+    PyObject *works = *wrapped != 0 ? kin_import_once(&rewrap, "kintsugi._operators", "wrap_transform") : NULL;
+    return works != NULL ? rec_const(r, works) : 0;
+}
+
 bool
 rec_call_update_wrapper(rec *r, const rec_args *a)
 {
-    kin_vid wrapper, wrapped;
-    static rec_library own;
-    if (!rec_library_is_named(&own, "functools", "update_wrapper", O(r, a->callee)) ||
-        !read_arguments(r, a->args, a->npos, a->nkw, a->kwnames, &wrapper, &wrapped))
-        return false;
-    rec_virtual *f = VIRTUAL(r, wrapper);
+    kin_vid wrapper, wrapped, function = find_wrapping(r, a, &wrapper, &wrapped);
+    rec_virtual *f = function != 0 ? VIRTUAL(r, wrapper) : NULL;
     if (f == NULL || f->kind != VIRTUAL_FUNCTION || f->escaped || !has_plain_attributes(r, wrapped))
         return false;
-    kin_vid function = a->callee;
     rec_fix_function(r, &function);
-    if (VIRTUAL(r, wrapped) == NULL)
+    if (PyCFunction_Check(O(r, wrapped)))
+        wrapped = rec_need_const(r, wrapped);
+    else if (VIRTUAL(r, wrapped) == NULL)
         rec_fix_function(r, &wrapped);
     const kin_vid parts[3] = {wrapper, wrapped, function};
     rec_step(r, KIN_STEP_UPDATE_WRAPPER, KIN_STEP_MUTATES, parts, 3);

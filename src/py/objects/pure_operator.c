@@ -147,6 +147,28 @@ pure_defaults(const PyFunctionObject *fn)
     return pure;
 }
 
+/* What does the work of an operator at replay: new reference; NULL: nothing that is known. */
+static PyObject *
+runner_of(PyObject *func)
+{
+    PyObject *runner = kin_import_call("kintsugi._operators", "runner_of", func);
+    if (runner == Py_None)
+        Py_CLEAR(runner);
+    PyErr_Clear();
+    return runner;
+}
+
+/* Is the function one that torch.func.jacrev or jacfwd has made? It takes no function: it has one in a cell, and is an operand itself. */
+static bool
+is_transform(PyObject *func)
+{
+    static PyObject *kept;
+    PyObject *run = kin_import_once(&kept, "kintsugi._operators", "run_transform"), *runner = runner_of(func);
+    bool is_one = run != NULL && run == runner;
+    Py_XDECREF(runner);
+    return is_one;
+}
+
 /* `reader`: the function of kintsugi._operators that reads the code. */
 static bool
 is_pure_code(rec *r, kin_vid *func, const char *reader, int depth)
@@ -163,7 +185,8 @@ is_pure_code(rec *r, kin_vid *func, const char *reader, int depth)
     if (names != NULL && names != Py_None)
         rec_fix_function(r, func);
     bool pure = names != NULL && names != Py_None && pure_names(r, *func, names, depth) && pure_closure(r, *func, contents, &others, depth);
-    if (pure && others && !rec_is_const(r, *func) && PyFunction_GET_DEFAULTS(obj) == NULL)
+    bool wrapped = virtual != NULL && is_transform(obj); /* its name and text are another function's, and nothing in the graph */
+    if (pure && (others || wrapped) && !rec_is_const(r, *func) && PyFunction_GET_DEFAULTS(obj) == NULL)
         *func = copy_closure(r, *func, contents);
     else if (pure && virtual != NULL)
         fix_globals(r, *func);
@@ -236,21 +259,37 @@ fix_operands(rec *r, const rec_args *a, kin_vid *fixed)
     return function && rec_fix_for_torch(r, a->args, a->npos + a->nkw);
 }
 
+/* The operator, as the node has it, and its operands: 0, or how many; `all` begins with what the node calls. */
+static uint32_t
+fix_call(rec *r, const rec_args *a, kin_vid *all)
+{
+    uint32_t n = a->npos + a->nkw;
+    if (is_transform(O(r, a->callee))) {
+        all[1] = a->callee;
+        if (!is_pure(r, &all[1], 0) || !rec_fix_for_torch(r, a->args, n))
+            return 0;
+        memcpy(all + 2, a->args, n * sizeof *all);
+        return n + 2;
+    }
+    if (VIRTUAL(r, a->callee) != NULL || !rec_can_const(r, a->callee) || !fix_operands(r, a, all + 1))
+        return 0;
+    rec_need_const(r, a->callee);
+    return n + 1;
+}
+
 bool
 rec_call_pure_operator(rec *r, const rec_args *a)
 {
-    kin_vid all[MOST + 1];
+    kin_vid all[MOST + 2];
     PyObject *obj = O(r, a->callee);
-    if (!PyFunction_Check(obj) || VIRTUAL(r, a->callee) != NULL || a->npos + a->nkw > MOST || r->region != NULL || rec_skip_kind(obj) != SKIP_OPERATOR)
+    if (!PyFunction_Check(obj) || a->npos + a->nkw > MOST || r->region != NULL || rec_skip_kind(obj) != SKIP_OPERATOR)
         return false;
-    PyObject *runner = kin_import_call("kintsugi._operators", "runner_of", obj);
-    if (runner == NULL)
-        PyErr_Clear();
-    bool pure = runner != NULL && runner != Py_None && rec_can_const(r, a->callee) && fix_operands(r, a, all + 1) && !r->stopped;
+    PyObject *runner = runner_of(obj);
+    uint32_t n = runner != NULL ? fix_call(r, a, all) : 0;
+    bool pure = n != 0 && !r->stopped;
     if (pure) {
-        rec_need_const(r, a->callee);
         all[0] = rec_const(r, runner);
-        kin_vid out = rec_step_out(r, KIN_STEP_CALL, KIN_STEP_TORCH, all, a->npos + a->nkw + 1);
+        kin_vid out = rec_step_out(r, KIN_STEP_CALL, KIN_STEP_TORCH, all, n);
         uint32_t step = r->t->vals.at[out].step;
         kin_ref names = a->nkw ? rec_ref(r, a->kwnames) : 0;
         r->t->steps.at[step].ref = names;
