@@ -60,8 +60,8 @@ def _schemas(name):
 @functools.cache
 def _writes_by_schema(name):
     """Does the operator write to an argument, whatever it is asked for, or give nothing?"""
-    return any(not schema.returns or any(arg.alias_info is not None and arg.alias_info.is_write and not arg.kwarg_only for arg in schema.arguments)
-               for schema in _schemas(name))
+    return any((not schema.returns and not any(arg.is_out for arg in schema.arguments)) or
+               any(arg.alias_info is not None and arg.alias_info.is_write and not arg.kwarg_only for arg in schema.arguments) for schema in _schemas(name))
 
 
 @functools.cache

@@ -14,12 +14,14 @@ from ._effects import _schemas, changes_something
 _OPERANDS_ARE_WRITTEN = ("inplace", "out", "max_norm", "running_mean", "training", "use_input_stats")
 
 
-def _writes_only_to_operands(fn, name, kwargs):
+def _writes_only_to_operands(fn, name, args, kwargs):
     if kwargs.get("generator") is not None:
         return False
     if fn in (torch.Tensor.__setitem__, operator.setitem):
         return True
     schemas = _schemas(name)
+    if name.startswith("_foreach_"):  # a list whose tensors are written to has no alias_info
+        return bool(args) and isinstance(args[0], (list, tuple)) and all(isinstance(tensor, torch.Tensor) for tensor in args[0])
     written = any(arg.alias_info is not None and arg.alias_info.is_write for schema in schemas for arg in schema.arguments)
     asked = any(arg.name in _OPERANDS_ARE_WRITTEN for schema in schemas for arg in schema.arguments)
     return written or asked
@@ -69,7 +71,7 @@ class Tensors:
             if not changes_something({"callable": fn, "switches": False, "op": op, "target": name, "args": args, "kwargs": kwargs}):
                 return True
             found = [leaf for leaf in _pytree.tree_leaves(operands) if isinstance(leaf, torch.Tensor)]
-            return _writes_only_to_operands(fn, name, kwargs) and bool(found) and all(map(self._save, found))
+            return _writes_only_to_operands(fn, name, args, kwargs) and bool(found) and all(map(self._save, found))
 
     def save(self, tensor):
         with torch._C.DisableTorchFunction():

@@ -681,7 +681,7 @@ is_taken_back(const kin_entry *v, uint32_t i, const uint32_t *judged, uint32_t n
     if (judged == NULL || s->flags & (KIN_STEP_OPAQUE | KIN_STEP_RAISES | KIN_STEP_BREAK))
         return false;
     if (!(s->flags & KIN_STEP_TORCH))
-        return kin_step_fits(s);
+        return kin_step_fits(s) || kin_step_is_in(judged, njudged, i);
     bool reads = s->kind == KIN_STEP_SUBSCR || s->kind == KIN_STEP_COMPARE || s->kind == KIN_STEP_UNARY || s->kind == KIN_STEP_GETATTR;
     return number != 0 && v->subgraphs->at.at[number - 1].launcher != NULL && (reads || kin_step_is_in(judged, njudged, i));
 }

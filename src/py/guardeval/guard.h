@@ -78,8 +78,9 @@ typedef enum {
  * code? `ours`: references to its dict, if the place is an attribute, that are not the program's. */
 bool kin_place_takes(PyObject *base, PyObject *key, uint32_t num, Py_ssize_t ours);
 /* What lies there now: borrowed; NULL: nothing. */
-int kin_place_set(PyObject *base, PyObject *key, kin_place kind, uint32_t index, PyObject *value); /* a place that has a content; -1 with an exception */
 PyObject *kin_place_content(PyObject *base, PyObject *key, uint32_t num);
+/* Stores it there, NULL: takes away what is there (index: of an item that was added to a list). -1 with an exception. */
+int kin_place_set(PyObject *base, PyObject *key, kin_place kind, uint32_t index, PyObject *value);
 /* May the attribute of an object that the program has made itself be stored later than the program says? Its dict is nobody else's, and what
  * is replaced dies without running code. */
 bool kin_owns_attribute(PyObject *obj, PyObject *name);

@@ -156,18 +156,18 @@ kin_place_set(PyObject *base, PyObject *key, kin_place kind, uint32_t index, PyO
 {
     switch (kind) {
     case KIN_PLACE_ITEM:
-        return PyDict_SetItem(base, key, value);
+        return value != NULL ? PyDict_SetItem(base, key, value) : PyDict_DelItem(base, key);
     case KIN_PLACE_ATTR:
         return PyObject_GenericSetAttr(base, key, value);
     case KIN_PLACE_INDEX_OF_LIST:
-        return PyList_SetItem(base, index, Py_NewRef(value));
+        return value != NULL ? PyList_SetItem(base, index, Py_NewRef(value)) : -1;
     case KIN_PLACE_SLOT:
-        Py_XSETREF(*(PyObject **)((char *)base + index), Py_NewRef(value));
+        Py_XSETREF(*(PyObject **)((char *)base + index), Py_XNewRef(value));
         return 0;
     case KIN_PLACE_CELL:
         return PyCell_Set(base, value);
     case KIN_PLACE_END_OF_LIST:
-        break;
+        return value != NULL ? PyList_Append(base, value) : PyList_SetSlice(base, index, (Py_ssize_t)index + 1, NULL);
     }
     PyErr_SetNone(PyExc_SystemError);
     return -1;

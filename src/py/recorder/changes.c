@@ -51,9 +51,10 @@ rec_note_change(rec *r, const rec_place *p, kin_vid value)
         rec_change first = {.base = base, .kind = p->kind, .key = p->key, .index = p->index, .before = held ? before : NULL};
         if (held)
             rec_ref(r, before); /* as long as the recording */
-        if (r->written != NULL && before != NULL && r->t->vals.at[p->base].kind != KIN_VAL_STEP && (held || kin_is_plain_tensor(before))) {
+        if (r->written != NULL && r->t->vals.at[p->base].kind != KIN_VAL_STEP && (before == NULL || held || kin_is_plain_tensor(before))) {
             Py_INCREF(base);
-            first.held = Py_NewRef(before);
+            first.absent = before == NULL; /* what is to be stored to has been looked at: there is a place for it */
+            first.held = Py_NewRef(before == NULL ? Py_None : before);
         }
         if (kin_vec_push(&r->changes, first) != KIN_OK) {
             drop(&first);
@@ -63,6 +64,8 @@ rec_note_change(rec *r, const rec_place *p, kin_vid value)
         c = &r->changes.at[r->changes.len - 1];
     }
     c->deleted = c->deleted || value == 0;
+    if (r->region == NULL && (p->kind == KIN_PLACE_INDEX_OF_LIST || p->kind == KIN_PLACE_END_OF_LIST)) /* the effects of such a store do not say that it fits */
+        rec_written_note(r, r->t->steps.len - 1, r->written != NULL);
     c->undone = c->before != NULL && value != 0 && O(r, value) == c->before;
 }
 
@@ -90,14 +93,18 @@ rec_written_begin(rec *r)
     r->written->tensors = tensors;
 }
 
-/* Operands as they are; one that is not known (an object that the recording makes) is None. */
+/* Operands as they are; of a list or tuple that the recording makes, a tuple of what is in it. One that is not known is None. */
 static PyObject *
-operands_of(rec *r, const kin_vid *args, uint32_t n)
+operands_of(rec *r, const kin_vid *args, uint32_t n, int depth)
 {
     PyObject *operands = PyTuple_New(n);
     for (uint32_t i = 0; operands != NULL && i < n; i++) {
-        PyObject *obj = args[i] == 0 ? NULL : O(r, args[i]);
-        PyTuple_SET_ITEM(operands, i, Py_NewRef(obj == NULL ? Py_None : obj));
+        PyObject *obj = args[i] == 0 ? NULL : Py_XNewRef(O(r, args[i]));
+        const rec_virtual *f = args[i] == 0 || obj != NULL ? NULL : VIRTUAL(r, args[i]);
+        if (f != NULL && f->known && depth < 2 && (f->kind == VIRTUAL_LIST || f->kind == VIRTUAL_TUPLE))
+            obj = operands_of(r, f->items, f->n, depth + 1);
+        PyErr_Clear();
+        PyTuple_SET_ITEM(operands, i, obj != NULL ? obj : Py_NewRef(Py_None));
     }
     return operands;
 }
@@ -105,7 +112,7 @@ operands_of(rec *r, const kin_vid *args, uint32_t n)
 bool
 rec_written_judges_call(rec *r, const rec_args *a)
 {
-    PyObject *callee = r->written == NULL ? NULL : O(r, a->callee), *operands = callee == NULL ? NULL : operands_of(r, a->args, a->npos + a->nkw);
+    PyObject *callee = r->written == NULL ? NULL : O(r, a->callee), *operands = callee == NULL ? NULL : operands_of(r, a->args, a->npos + a->nkw, 0);
     PyObject *answer = operands == NULL ? NULL : PyObject_CallMethod(r->written->tensors, "judge", "OOO", callee, operands, a->nkw > 0 ? a->kwnames : Py_None);
     Py_XDECREF(operands);
     return kin_says_yes(answer);
@@ -141,12 +148,12 @@ rec_written_end(rec *r)
     kin_written *written = r->written;
     for (uint32_t i = 0; written != NULL && i < r->changes.len; i++) {
         const rec_change *c = &r->changes.at[i];
-        kin_written_word word = {c->base, c->key, c->kind, c->index, c->held};
+        kin_written_word word = {c->base, c->key, c->kind, c->index, c->absent ? NULL : c->held};
         if (c->held == NULL || c->deleted || kin_vec_push(&written->words, word) != KIN_OK)
             return NULL;
         Py_INCREF(word.base);
         Py_XINCREF(word.key);
-        Py_INCREF(word.other);
+        Py_XINCREF(word.other);
     }
     r->written = NULL;
     return written;
@@ -158,13 +165,29 @@ rec_written_end(rec *r)
 static void
 swap(kin_written_word *w)
 {
-    PyObject *now = Py_XNewRef(kin_place_content(w->base, w->key, (uint32_t)w->kind << KIN_PLACE_SHIFT | w->index));
-    if (now == NULL || kin_place_set(w->base, w->key, w->kind, w->index, w->other) < 0) {
+    kin_place kind = w->kind == KIN_PLACE_END_OF_LIST ? KIN_PLACE_INDEX_OF_LIST : w->kind; /* the item, if it is there */
+    PyObject *now = Py_XNewRef(kin_place_content(w->base, w->key, (uint32_t)kind << KIN_PLACE_SHIFT | w->index));
+    if ((now == NULL && w->other == NULL) || kin_place_set(w->base, w->key, w->kind, w->index, w->other) < 0) {
         PyErr_Clear();
         Py_XDECREF(now);
         return;
     }
-    Py_SETREF(w->other, now);
+    Py_XSETREF(w->other, now);
+}
+
+/* Are the items that the recording has added to lists the last ones of these? */
+static bool
+lists_end_with_added(const kin_written *written)
+{
+    for (uint32_t i = 0; i < written->words.len; i++) {
+        const kin_written_word *w = &written->words.at[i];
+        Py_ssize_t behind = 1;
+        for (uint32_t k = i + 1; w->kind == KIN_PLACE_END_OF_LIST && k < written->words.len; k++)
+            behind += written->words.at[k].kind == KIN_PLACE_END_OF_LIST && written->words.at[k].base == w->base;
+        if (w->kind == KIN_PLACE_END_OF_LIST && PyList_GET_SIZE(w->base) != (Py_ssize_t)w->index + behind)
+            return false;
+    }
+    return true;
 }
 
 static bool
@@ -176,7 +199,7 @@ move_tensors(kin_written *written, const char *how)
 bool
 kin_written_take_back(kin_written *written)
 {
-    if (!move_tensors(written, "take_back"))
+    if (!lists_end_with_added(written) || !move_tensors(written, "take_back"))
         return false;
     for (uint32_t i = written->words.len; i-- > 0;)
         swap(&written->words.at[i]);
@@ -199,7 +222,7 @@ kin_written_free(kin_written *written)
     for (uint32_t i = 0; i < written->words.len; i++) {
         Py_DECREF(written->words.at[i].base);
         Py_XDECREF(written->words.at[i].key);
-        Py_DECREF(written->words.at[i].other);
+        Py_XDECREF(written->words.at[i].other);
     }
     kin_vec_deinit(&written->words);
     kin_vec_deinit(&written->judged);

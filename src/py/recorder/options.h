@@ -25,7 +25,7 @@ typedef struct {
     PyObject *base, *key; /* key may be NULL */
     kin_place kind;
     uint32_t index;
-    PyObject *other; /* what it does not hold now: the value before the call, or the one behind it */
+    PyObject *other; /* what it does not hold now: the value before the call, or the one behind it; NULL: nothing was there */
 } kin_written_word;
 
 typedef struct kin_written {

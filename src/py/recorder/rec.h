@@ -226,6 +226,7 @@ typedef struct {
     uint32_t index;
     PyObject *before; /* a builtin immutable; NULL: something else, or nothing */
     PyObject *held;   /* for a custom backend: what it had, an immutable or a tensor; base and held are owned then */
+    bool absent;      /* ... it had nothing: a new key, attribute or item of a list; held is None */
     bool deleted;     /* ... and the word was emptied */
     bool undone;      /* it has that again */
 } rec_change;
