@@ -68,3 +68,18 @@ def test_kinds_of_layouts_are_told_apart(name, backend):
         got, answer = compiled(KINDS[kind](), y)
         expected, theirs = asks(KINDS[kind](), y)
         assert torch.equal(got, expected) and answer == theirs, kind
+
+
+@pytest.mark.parametrize("sizes", [(2, 2), (2, 5)], ids=["one size", "other sizes"])
+def test_bytes_of_a_sparse_tensor(sizes):
+    """nbytes raises for it: dtype and sizes do not tell."""
+    def asks(x):
+        try:
+            return x.nbytes
+        except RuntimeError as error:
+            return str(error)
+
+    compiled = kintsugi.compile(asks)
+    tensors = [torch.ones(n, 3) for n in sizes] + [torch.ones(2, 3).to_sparse()]
+    for i in (0, 1, 1, 2, 2, 0, 2):
+        assert compiled(tensors[i]) == asks(tensors[i])

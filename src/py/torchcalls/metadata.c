@@ -15,7 +15,7 @@ static const meta_row meta_rows[] = {
     {"stride", KIN_META_STRIDES | KIN_META_SIZES}, {"is_contiguous", KIN_META_STRIDES | KIN_META_SIZES},
     {"dtype", KIN_META_DTYPE}, {"is_floating_point", KIN_META_DTYPE}, {"is_complex", KIN_META_DTYPE},
     {"is_signed", KIN_META_DTYPE}, {"element_size", KIN_META_DTYPE}, {"itemsize", KIN_META_DTYPE},
-    {"nbytes", KIN_META_DTYPE | KIN_META_SIZES}, {"device", KIN_META_DEVICE}, {"is_cuda", KIN_META_DEVICE},
+    {"nbytes", KIN_META_DTYPE | KIN_META_SIZES | KIN_META_LAYOUT}, {"device", KIN_META_DEVICE}, {"is_cuda", KIN_META_DEVICE},
     {"is_cpu", KIN_META_DEVICE}, {"is_xpu", KIN_META_DEVICE}, {"is_mps", KIN_META_DEVICE},
     {"is_meta", KIN_META_DEVICE}, {"get_device", KIN_META_DEVICE}, {"requires_grad", KIN_META_REQUIRES_GRAD},
     {"storage_offset", KIN_META_OFFSET}, {"__len__", KIN_META_SIZES},
