@@ -273,10 +273,19 @@ rec_join_in_place(rec *r, int imm)
     return true;
 }
 
+/* Of one that is known, or of another. */
+#define ORDERED(name, known, other) \
+    static bool name(rec *r, const rec_args *a) { return known(r, a) || other(r, a); }
+ORDERED(move_to_end, ordered_move, rec_change_ordered)
+ORDERED(popitem, ordered_popitem, rec_change_ordered)
+ORDERED(pop, ordered_pop, rec_change_ordered)
+ORDERED(update, rec_model_dict_update, rec_update_ordered)
+#undef ORDERED
+
 const rec_method_row rec_ordered_rows[] = {
-    {"OrderedDict", model_ordered_dict}, {"OrderedDict.__setitem__", rec_model_dict_setitem}, {"OrderedDict.move_to_end", ordered_move},
-    {"OrderedDict.popitem", ordered_popitem}, {"OrderedDict.pop", ordered_pop}, {"OrderedDict.copy", ordered_copy},
-    {"OrderedDict.update", rec_model_dict_update}, {"OrderedDict.fromkeys", rec_model_fromkeys}, {NULL, NULL}};
+    {"OrderedDict", model_ordered_dict}, {"OrderedDict.__setitem__", rec_model_dict_setitem}, {"OrderedDict.move_to_end", move_to_end},
+    {"OrderedDict.popitem", popitem}, {"OrderedDict.pop", pop}, {"OrderedDict.copy", ordered_copy},
+    {"OrderedDict.update", update}, {"OrderedDict.fromkeys", rec_model_fromkeys}, {NULL, NULL}};
 
 /* Does the class leave reading and writing to dict? _count_elements asks its instances for nothing else then. */
 static bool

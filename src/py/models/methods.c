@@ -27,16 +27,11 @@ needs_no_code(rec *r, kin_vid vid, bool all)
     return no_code;
 }
 
-/* A change that replay repeats: of a virtual object (contents no longer known), or of one that others see. */
+/* A change that replay repeats: of a virtual object (contents no longer known), or of one that others see. It runs no code. */
 static bool
-mutate(rec *r, const rec_args *a)
+change(rec *r, const rec_args *a)
 {
-    rec_virtual *f = a->npos ? VIRTUAL(r, a->args[0]) : NULL;
-    if (a->npos == 0 || !(rec_is_plain_value(O(r, a->args[0])) || rec_plays_builtin(O(r, a->args[0])))) /* a method of list asks no class that is one */
-        return false;
-    /* keys and indices; what is stored behind them is not looked at */
-    if (a->npos > 1 && !needs_no_code(r, a->args[1], PyList_Check(O(r, a->args[0]))))
-        return false;
+    rec_virtual *f = VIRTUAL(r, a->args[0]);
     if (f == NULL)
         rec_need_type(r, a->args[0]);
     rec_model_step(r, a, KIN_STEP_EFFECT);
@@ -46,6 +41,34 @@ mutate(rec *r, const rec_args *a)
     }
     rec_forget_contents(r);
     return true;
+}
+
+static bool
+mutate(rec *r, const rec_args *a)
+{
+    if (a->npos == 0 || !(rec_is_plain_value(O(r, a->args[0])) || rec_plays_builtin(O(r, a->args[0])))) /* a method of list asks no class that is one */
+        return false;
+    /* keys and indices; what is stored behind them is not looked at */
+    if (a->npos > 1 && !needs_no_code(r, a->args[1], PyList_Check(O(r, a->args[0]))))
+        return false;
+    return change(r, a);
+}
+
+/* Changes of an OrderedDict that the recording knows nothing of: by a key, or at one of its ends, which a keyword may name. */
+bool
+rec_change_ordered(rec *r, const rec_args *a)
+{
+    for (uint32_t i = 0; i < a->nkw; i++)
+        if (rec_need_const(r, a->args[a->npos + i]) == 0)
+            return false;
+    return a->npos > 0 && PyODict_CheckExact(O(r, a->args[0])) && mutate(r, a);
+}
+
+bool
+rec_update_ordered(rec *r, const rec_args *a)
+{
+    bool takes = a->npos == 1 || (a->npos == 2 && PyDict_CheckExact(O(r, a->args[1])));
+    return takes && PyODict_CheckExact(O(r, a->args[0])) && mutate(r, a);
 }
 
 /* A question that is asked again at replay. */
@@ -136,6 +159,10 @@ list_extend(rec *r, const rec_args *a)
     if (known) {
         memcpy(args, a->args, sizeof args);
         known = kin_is_tensor(O(r, args[1])) ? rec_iterated(r, &args[1], &items, &n) : rec_use_up(r, args[1], &items, &n);
+    }
+    if (!known && a->npos == 2 && !a->nkw && PyList_Check(O(r, a->args[0])) && rec_holds_items(O(r, a->args[1]))) {
+        ask_type(r, a->args[1]);
+        return change(r, a);
     }
     if (!known)
         return a->npos == 2 && rec_is_plain_value(O(r, a->args[1])) && mutate(r, a);

@@ -36,6 +36,8 @@ extern const rec_method_row rec_ordered_rows[], rec_ordered_views[]; /* OrderedD
 void rec_make_dict_of(rec *r, const rec_args *a, kin_vid cls, kin_vid first, const kin_vid *pairs, uint32_t n);
 bool rec_model_fromkeys(rec *r, const rec_args *a); /* model_build.c */
 bool rec_model_dict_update(rec *r, const rec_args *a);
+bool rec_change_ordered(rec *r, const rec_args *a); /* methods.c: move_to_end ..., and update, of an OrderedDict that is not known */
+bool rec_update_ordered(rec *r, const rec_args *a);
 bool rec_join_in_place(rec *r, int imm); /* the instruction d |= other, where both are known */
 extern const rec_method_row rec_default_rows[];
 /* What _count_elements stores into a dict made here for these items: key, value, key, value ... False: not known. */

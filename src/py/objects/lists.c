@@ -8,6 +8,30 @@ rec_list_extend(void)
     return PyDict_GetItemString(kin_type_dict(&PyList_Type), "extend");
 }
 
+/* A list or tuple as it is: what takes its items over moves references, and looks at none of them. */
+bool
+rec_holds_items(PyObject *obj)
+{
+    return PyList_CheckExact(obj) || PyTuple_CheckExact(obj);
+}
+
+/* list += items, of a list that is older than the recording. False: it is none, or taking the items runs code. */
+bool
+rec_extend_older(rec *r, const kin_vid *args)
+{
+    if (VIRTUAL(r, args[0]) != NULL || !PyList_CheckExact(O(r, args[0])) || !rec_holds_items(O(r, args[1])))
+        return false;
+    for (int i = 0; i < 2; i++)
+        if (VIRTUAL(r, args[i]) == NULL)
+            rec_need_type(r, args[i]);
+    const kin_vid call[3] = {rec_const(r, rec_list_extend()), args[0], args[1]};
+    rec_step(r, KIN_STEP_CALL, KIN_STEP_EFFECT, call, 3);
+    rec_forget_contents(r);
+    rec_drop(r, 2);
+    rec_push(r, args[0]);
+    return true;
+}
+
 rec_virtual *
 rec_known_list(rec *r, kin_vid list)
 {
