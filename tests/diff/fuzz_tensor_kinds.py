@@ -159,11 +159,11 @@ def run_calls(program, function):
             try:
                 outcome = describe(run(*args))
             except Exception as e:   # noqa: BLE001
-                outcome = f"raises {type(e).__name__}: {e}"
-                if isinstance(e, RecursionError):
-                    # Some kinds recurse without end. Which call meets the limit, and how often it has warned until then, depends
-                    # on the depth of the caller's frames, and a replay has fewer of them.
-                    outcome, caught = "raises RecursionError", []
+                outcome = f"raises {type(e).__name__}" + ("" if isinstance(e, RecursionError) else f": {e}")
+        if "RecursionError" in outcome:
+            # Some kinds recurse without end. Which call meets the limit, and how often it has warned until then, depends on the depth of the caller's
+            # frames, and a replay has fewer of them.
+            caught = []
         said = [(w.category.__name__, str(w.message)[:200], pathlib.Path(w.filename).name, w.lineno) for w in caught]
         seen.append((outcome, said, [describe(a) for a in args]))
     return seen
