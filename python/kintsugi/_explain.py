@@ -8,7 +8,7 @@ import os
 import sys
 import types
 
-from . import _api, _kernels, _logs, _messages, passes as _passes
+from . import _api, _kernels, _logs, _messages, fx, passes as _passes
 from ._compiled import engine_of, function_of
 from ._start import start_engine
 
@@ -61,7 +61,7 @@ class ExplainOutput:
         self.calls = calls
         self.graph_count = len(self._graphs)
         self.op_count = sum(len(graph["nodes"]) for graph in self._graphs)
-        self.ops_per_graph = [[node["callable"] or node["target"] for node in graph["nodes"]] for graph in self._graphs]
+        self.ops_per_graph = [[_op_of(node) for node in graph["nodes"]] for graph in self._graphs]
         self.graph_texts = [graph["code"] for graph in self._graphs]
         breaks = [entry for dump in dumps for entry in dump["breaks"]] + [_whole_break(frame) for frame in frames if frame.get("why")]
         self.graph_break_count = len(breaks)
@@ -223,6 +223,12 @@ def _effect_lines(effects):
     if hidden:
         lines.append(f"  of library code: torch {hidden} (listed in .deferred_effects)")
     return ["Deferred Effects (they end no graph; a backend may get it in parts around them):", *lines] if lines else []
+
+
+def _op_of(node):
+    """What a node calls: of torch.Tensor.__torch_function__, that is what it hands the call on to."""
+    handed_on = node["callable"] is fx.DEFAULT_OVERRIDE and len(node["args"]) > 1 and callable(node["args"][1])
+    return node["args"][1] if handed_on else node["callable"] or node["target"]
 
 
 def _op_name(op):

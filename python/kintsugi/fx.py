@@ -1,9 +1,8 @@
 """Graphs of a dump as torch.fx.GraphModules: what custom backends and explain().graphs get."""
 
-import enum
-import itertools
 import operator
 import re
+import types
 
 import torch
 import torch.fx
@@ -68,7 +67,7 @@ DEFAULT_OVERRIDE = torch.Tensor.__torch_function__.__func__
 
 def _handed_on(entry, args):
     """What torch.Tensor.__torch_function__ calls. Classes are no part of a graph: it runs without __torch_function__, and what it gives gets them."""
-    fn, operands = args[1], args[3]
+    fn, operands = entry["args"][1], args[3]
     kwargs = dict(args[4]) if len(args) > 4 and args[4] else {}
     if getattr(fn, "__objclass__", None) is not None:
         return {**entry, "op": "call_method", "target": fn.__name__, "callable": None}, operands, kwargs
@@ -99,18 +98,9 @@ def _selected(tensor, index):
     return numbers, tuple(item for item in items if not _is_number(item))
 
 
-_LITERALS = (int, float, complex, str, bytes, bool, type(None), type(...), range)
-_NAMED = (enum.Enum, torch.dtype, torch.device, torch.layout, torch.memory_format, torch.SymInt, torch.SymFloat, torch.SymBool, torch._ops.OpOverload,
-          torch._ops.HigherOrderOperator)
-
-
-def _is_written(value):
-    """Does the text of a graph say what the value is? Of everything else it has the repr(), which is a syntax error, or another object."""
-    if isinstance(value, tuple) or type(value) in (set, frozenset):
-        return all(map(_is_written, value))
-    if type(value) is dict:
-        return all(map(_is_written, itertools.chain(*value.items())))
-    return type(value) in _LITERALS or isinstance(value, _NAMED)
+# Objects that the text of a graph cannot hold, and that graphs may be handed: they only say which code runs, or which numbers are drawn. (Of others it has the
+# repr(), and the graph is refused: a context manager, for one, acts on what is around the graph.)
+_HELD = (types.FunctionType, types.BuiltinFunctionType, types.ModuleType, torch.Generator)
 
 
 class _Converter:
@@ -185,7 +175,10 @@ class _Converter:
     def add(self, entry):
         if entry.get("switches") and entry["callable"] in (_Guard, _enter_guard, _exit_guard):
             return self.switch_inference(entry, [self.value(arg) for arg in entry["args"]])
-        args = tuple(self.value(arg) for arg in _spread(entry))
+        given = _spread(entry)
+        if entry["callable"] is DEFAULT_OVERRIDE:  # class, function and classes are no part of the graph
+            given = (None, None, None, *given[3:])
+        args = tuple(map(self.value, given))
         kwargs = {name: self.value(arg) for name, arg in entry["kwargs"].items()}
         if entry["callable"] is DEFAULT_OVERRIDE:
             entry, args, kwargs = _handed_on(entry, args)
@@ -247,7 +240,7 @@ class _Converter:
             return slice(self.value(arg.start), self.value(arg.stop), self.value(arg.step))
         if isinstance(arg, torch.Tensor):
             return self.constant(arg)
-        if _is_written(arg):
+        if not isinstance(arg, _HELD):
             return arg
         if id(arg) not in self.objects:  # made once, so that it stays one object in the graph
             self.objects[id(arg)] = _operators.getter_of(arg)

@@ -8,6 +8,7 @@ import textwrap
 import kintsugi
 import pytest
 import torch
+from kintsugi import _kintsugi as engine
 
 
 @pytest.fixture(autouse=True)
@@ -432,3 +433,18 @@ def test_a_copy_of_a_tensor_is_one_break_at_the_programs_line():
     for kept in (False, False, True):
         x = torch.ones(2, requires_grad=kept)
         assert str(compiled(x)) == str(shallow(x))
+
+
+def test_a_result_that_requires_grad_is_called_a_tensor():
+    """Of the class of our own fake tensors, users know nothing."""
+    @torch.no_grad()
+    def fn(x):
+        y = x.sin()
+        return (y * 2).requires_grad_(), y.cos()
+    compiled = kintsugi.compile(fn)
+    before = max((event["seq"] for event in engine.events()), default=-1)
+    for _ in range(3):
+        compiled(torch.ones(3))
+    reasons = [event.get("reason", "") for event in engine.events() if event["seq"] > before]
+    assert any("it gives a tensor that requires grad, and the graph has no gradients" in reason for reason in reasons)
+    assert not any("KintsugiTensor" in reason for reason in reasons)

@@ -420,3 +420,19 @@ def test_a_backend_gives_the_class_that_as_subclass_asks_for(cls):
             got, want = torch.utils._pytree.tree_leaves(compiled(x)), torch.utils._pytree.tree_leaves(fn(x))
             assert [type(t) for t in got] == [type(t) for t in want]
             assert all(torch.equal(a.as_subclass(torch.Tensor), b.as_subclass(torch.Tensor)) for a, b in zip(got, want))
+
+
+class HandingOn(torch.Tensor):
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+@pytest.mark.parametrize("fn", [lambda x: torch.nn.functional.softmax(x, 0) * 2, lambda x: torch.sin(x) + 1, lambda x: x.norm() * 2], ids=["python", "c", "method"])
+def test_graphs_call_what_is_handed_on(fn):
+    """A function in Python that torch.Tensor.__torch_function__ hands on was a node of the graph by itself, and called as one."""
+    graphs, x = [], vector().as_subclass(HandingOn)
+    compiled = kintsugi.compile(fn, backend=lambda gm, inputs: graphs.append(gm) or gm.forward)
+    for _ in range(3):
+        assert same(compiled(x), fn(x))
+    assert len([node for node in graphs[0].graph.nodes if node.op.startswith("call")]) == 2

@@ -26,3 +26,29 @@ def test_a_training_step_lists_the_effects_of_the_program(name):
     assert "print('loss')" in effects and "record_function" not in effects and "graph_break" not in effects
     assert f"of library code: torch {len(found.deferred_effects) - 1} (listed in .deferred_effects)" in effects
     assert "__dynamo_disable" not in text and "zero_grad" in text.partition("Ops 1:")[2].splitlines()[1]
+
+
+class Told(torch.Tensor):
+    @classmethod
+    def __torch_function__(cls, fn, types, args=(), kwargs=None):
+        print(fn.__name__)
+        return super().__torch_function__(fn, types, args, kwargs or {})
+
+
+def test_calls_that_a_class_of_tensors_takes_over_are_listed_by_name():
+    """They were all called Tensor.__torch_function__, and a name in C "slot_24"."""
+    found = kintsugi.explain(lambda x: (x * 2).sum())(torch.ones(3).as_subclass(Told))
+    assert found.ops_per_graph == [[torch.Tensor.mul, torch.Tensor.sum]]
+    text = str(found)
+    assert "Tensor.mul\n" in text and "slot_" not in text and ".mul.__name__)" in text and "classmethod(" in text and "<classmethod(" not in text
+
+
+class Place:
+    __slots__ = ("near", "far")
+
+
+def test_slots_are_named_in_guards():
+    place = Place()
+    place.near, place.far = 2, 3
+    text = str(kintsugi.explain(lambda p, x: x * p.far)(place, torch.ones(3)))
+    assert "L['p'].far == 3" in text

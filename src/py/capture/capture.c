@@ -538,7 +538,9 @@ keep_outputs(stepper *x)
         PyObject *obj = x->slots[x->subgraph->out[i]];
         bool size = obj != NULL && PyLong_CheckExact(obj) && x->t->steps.at[x->t->vals.at[x->subgraph->out[i]].step].kind == KIN_STEP_SIZE;
         if (obj == NULL || (!size && !x->data && !is_plain_output(x, obj, 0))) {
-            kin_capture_refuse(&x->c, "it gives a %s", obj == NULL ? "value that is not there" : Py_TYPE(obj)->tp_name);
+            bool ours = obj != NULL && kin_capture_number(obj) != UINT32_MAX; /* whose class the user knows nothing of */
+            kin_capture_refuse(&x->c, "it gives a %s", ours ? "tensor that requires grad, and the graph has no gradients" :
+                               obj == NULL ? "value that is not there" : Py_TYPE(obj)->tp_name);
             note_refused(x, x->t->vals.at[x->subgraph->out[i]].step);
             return false;
         }

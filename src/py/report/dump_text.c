@@ -1,11 +1,13 @@
 /* A trace as text for readers: paths of values, constants, guards, steps, source positions. */
 #include "py/aten/sizes.h"
+#include "py/compat/heap.h"
 #include "py/compat/kinds.h"
 #include "py/guardeval/guard_source.h"
 #include "py/report/dump_priv.h"
 #include "py/report/guard_text_priv.h"
 
 #include <string.h>
+#include <structmember.h>
 
 #include "core/bytecode/canon.h"
 
@@ -129,6 +131,18 @@ large_container_text(PyObject *value)
     return n > SHOWN ? PyUnicode_FromFormat("<%s of %zd>", Py_TYPE(value)->tp_name, n) : NULL;
 }
 
+/* classmethod(Class.function), whose repr() has an address in it. */
+static PyObject *
+wrapped_text(PyObject *value)
+{
+    PyObject *func = PyObject_GetAttrString(value, "__func__"), *name = func != NULL && PyFunction_Check(func) ? dump_dotted_name(func) : NULL;
+    PyObject *text = name != NULL ? PyUnicode_FromFormat("%s(%U)", Py_TYPE(value)->tp_name, name) : NULL;
+    Py_XDECREF(func);
+    Py_XDECREF(name);
+    PyErr_Clear();
+    return text != NULL ? text : PyUnicode_FromFormat("<%s object>", Py_TYPE(value)->tp_name);
+}
+
 PyObject *
 dump_constant_text(PyObject *value)
 {
@@ -149,6 +163,8 @@ dump_constant_text(PyObject *value)
         return dump_dotted_name(value);
     if (PyCode_Check(value))
         return PyUnicode_FromFormat("<code %U>", ((PyCodeObject *)value)->co_qualname);
+    if (Py_IS_TYPE(value, &PyClassMethod_Type) || Py_IS_TYPE(value, &PyStaticMethod_Type))
+        return wrapped_text(value);
     /* Only builtin values and torch's small ones have a repr worth running; others may print pages. */
     const char *type_name = Py_TYPE(value)->tp_name;
     if (strcmp(type_name, "Tensor") == 0 || strcmp(type_name, "Parameter") == 0)
@@ -241,6 +257,37 @@ dict_item_text(dumper *d, const kin_val *val, PyObject *parent)
     return text;
 }
 
+/* The class of a value, if it is a constant or a guard asks for it; borrowed or NULL. */
+static PyTypeObject *
+class_of(dumper *d, kin_vid vid)
+{
+    const kin_val *val = &d->t->vals.at[vid];
+    PyObject *constant = val->kind == KIN_VAL_CONST ? kin_refs_get(d->refs, val->key) : NULL;
+    for (uint32_t i = 0; constant == NULL && i < d->t->facts.len; i++) {
+        const kin_fact *fact = &d->t->facts.at[i];
+        PyObject *asked = fact->kind == KIN_FACT_TYPE && fact->vid == vid ? kin_refs_get(d->refs, fact->ref) : NULL;
+        if (asked != NULL && PyType_Check(asked))
+            return (PyTypeObject *)asked;
+    }
+    return constant != NULL ? Py_TYPE(constant) : NULL;
+}
+
+/* What is at a byte offset of the object: the name that a descriptor of its class has for it. */
+static PyObject *
+member_text(dumper *d, const kin_val *val, PyObject *parent)
+{
+    PyTypeObject *tp = class_of(d, val->parent);
+    PyObject *mro = tp != NULL ? tp->tp_mro : NULL, *name, *descr;
+    for (Py_ssize_t i = 0; mro != NULL && i < PyTuple_GET_SIZE(mro); i++) {
+        PyObject *dict = kin_type_dict((PyTypeObject *)PyTuple_GET_ITEM(mro, i));
+        Py_ssize_t pos = 0;
+        while (dict != NULL && PyDict_Next(dict, &pos, &name, &descr))
+            if (Py_IS_TYPE(descr, &PyMemberDescr_Type) && ((PyMemberDescrObject *)descr)->d_member->offset == (Py_ssize_t)val->key)
+                return PyUnicode_FromFormat("%U.%U", parent, name);
+    }
+    return PyUnicode_FromFormat("%U.<member>", parent);
+}
+
 static PyObject *
 source_text(dumper *d, const kin_val *val, PyObject *parent)
 {
@@ -260,7 +307,7 @@ source_text(dumper *d, const kin_val *val, PyObject *parent)
     case KIN_ACCESS_IATTR:
     case KIN_ACCESS_TYPEATTR: return attribute_text(d, parent, val->key);
     case KIN_ACCESS_TYPE: return PyUnicode_FromFormat("type(%U)", parent);
-    case KIN_ACCESS_MEMBER: return PyUnicode_FromFormat("%U.slot_%u", parent, val->key);
+    case KIN_ACCESS_MEMBER: return member_text(d, val, parent);
     case KIN_ACCESS_DICT_ITEM: return dict_item_text(d, val, parent);
     case KIN_ACCESS_DICT_KEY: return PyUnicode_FromFormat("list(%U)[%u]", parent, val->key);
     case KIN_ACCESS_LIST_ITEM:
