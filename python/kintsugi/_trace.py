@@ -152,7 +152,7 @@ def counts(dump):
 def _metrics(event, dump, failure=None):
     seconds = event.get("record_ns", 0) / 1e9
     reasons = [f"{entry['type']} at {entry['filename']}:{entry['line']}" for entry in dump["breaks"]]
-    return {"co_name": event["name"], "co_filename": event.get("filename", "?"), "co_firstlineno": event.get("line", 0),
+    return {"co_name": event.get("function", event["name"]), "co_filename": event.get("filename", "?"), "co_firstlineno": event.get("line", 0),
             "cache_size": 0, "accumulated_cache_size": 0, **counts(dump),
             # Graphs are compiled at a later call: their times are artifacts of their own (write_backend).
             "start_time": None, "entire_frame_compile_time_s": seconds, "backend_compile_time_s": None,

@@ -153,3 +153,12 @@ def _rendered(tmp_path, log, file, text):
     assert re.fullmatch(r" ok: \d+ ", stats), stats
     assert any(str(path.relative_to(tmp_path / "out")).startswith(file) for path in (tmp_path / "out").rglob("*.txt"))
     assert text in (tmp_path / "out" / "failures_and_restarts.html").read_text()
+
+
+def test_metrics_of_a_module_name_its_forward(tmp_path):
+    """As the log's lines do, and PyTorch's metrics; the name had been the class's."""
+    text = "import torch\n\n\nclass Net(torch.nn.Module):\n    def forward(self, x):\n        return x.sin() * 2\n\n\ntorch.compile(Net())(torch.ones(3))\n"
+    _, records, done = _trace(tmp_path, text)
+    assert done.returncode == 0, done.stderr
+    names = [record["compilation_metrics"]["co_name"] for record in records if "compilation_metrics" in record]
+    assert names[0] == "forward"

@@ -275,6 +275,17 @@ plan(lowering *l, unsigned how)
     return status;
 }
 
+/* A graph of a custom backend has numbers that data decides, and no graph goes on over a decision on one. Most of them are graph breaks, or assertions of the graph;
+ * those of an optimizer, which counts its steps in a tensor, are neither. */
+static kin_status
+stop_at_decisions(kin_entry *v)
+{
+    for (uint32_t i = 0; i < v->trace.steps.len; i++)
+        if (kin_step_decides_on_data(&v->trace, &v->trace.steps.at[i]))
+            KIN_TRY(kin_vec_push(&v->barriers, i));
+    return KIN_OK;
+}
+
 /* Each refusal excludes a call or adds a barrier, so that it ends. */
 static kin_status
 plan_until_right(lowering *l)
@@ -287,6 +298,7 @@ plan_until_right(lowering *l)
         return plan(l, KIN_SUBGRAPHS_PLAIN);
     KIN_TRY(status);
     l->entry->v->barriers.len = 0; /* others are found again */
+    KIN_TRY(stop_at_decisions(l->entry->v));
     status = KIN_BREAK;
     for (int tries = 0; status == KIN_BREAK && tries < 24; tries++)
         status = plan(l, KIN_SUBGRAPHS_WIDE | KIN_SUBGRAPHS_EVERY);

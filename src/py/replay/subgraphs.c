@@ -260,6 +260,15 @@ kin_step_is_torch_call(const kin_step *s)
 }
 
 bool
+kin_step_decides_on_data(const kin_trace *t, const kin_step *s)
+{
+    bool test = s->kind == KIN_STEP_CHECK && s->imm != KIN_CHECK_TYPE && s->nargs > 0 && !(s->flags & (KIN_STEP_TORCH | KIN_STEP_BREAK));
+    const kin_val *val = test ? &t->vals.at[t->vids.at[s->args]] : NULL;
+    const kin_step *maker = val != NULL && val->kind == KIN_VAL_STEP ? &t->steps.at[val->step] : NULL;
+    return maker != NULL && maker->flags & KIN_STEP_TORCH && kin_step_does(maker, KIN_FROM_DATA);
+}
+
+bool
 kin_step_only_computes(const kin_trace *t, const kin_step *s)
 {
     if (s->flags & KIN_STEP_RAISES)

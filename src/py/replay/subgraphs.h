@@ -46,6 +46,7 @@ kin_subgraph_is_backed_off(kin_subgraph *subgraph)
 bool kin_step_changes_own(const kin_trace *t, const kin_step *s); /* an object that each run of the program makes anew, and nothing else */
 bool kin_step_is_torch_call(const kin_step *s);                   /* ... of a graph, and nothing else */
 bool kin_step_fits(const kin_step *s); /* a store that changes one word of the heap */
+bool kin_step_decides_on_data(const kin_trace *t, const kin_step *s); /* a check of a number that a graph gives, which is no part of the graph itself and ends none */
 bool kin_step_only_computes(const kin_trace *t, const kin_step *s); /* no such call: done twice or once, nobody can tell */
 bool kin_step_sets_torch(const kin_step *s);                      /* one of torch's settings, to a value that it is given */
 
