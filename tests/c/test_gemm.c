@@ -147,10 +147,18 @@ run_in_parts(int64_t n, int64_t grain, void (*fn)(int64_t, int64_t, void *), voi
     fn(0, cut, arg);
 }
 
-/* How a matrix lies: rows, columns, with a gap, or neither way. */
+enum { EXPANDED_ROWS = 5, EXPANDED_COLUMNS = 6 };
+
+/* How a matrix lies: rows, columns, with a gap, neither way, or one row or column stands for all. */
 static kin_matrix
 lay_out(float *room, int64_t rows, int64_t columns, int way)
 {
+    if (way >= EXPANDED_ROWS) {
+        bool by_rows = way == EXPANDED_ROWS;
+        kin_matrix expanded = matrix(room, rows, columns, by_rows, 0);
+        *(by_rows ? &expanded.row_stride : &expanded.column_stride) = 0;
+        return expanded;
+    }
     kin_matrix x = matrix(room, rows, columns, way % 2 == 0, way / 2 % 2 * 3);
     if (way < 4)
         return x;
@@ -262,6 +270,8 @@ test_halves(void)
     if (!kin_tile_here())
         return;
     for (unsigned form = KIN_MATRIX_BFLOAT; form <= KIN_MATRIX_HALF; form++) {
+        for (int way = 0; way < 49; way++)
+            test_half(20, 33, 47, way % 7, way / 7, form, 0);
         for (int way = 0; way < 50; way++) {
             test_half(1, 4, 3, way % 5, way / 5 % 5, form, way / 25);
             test_half(15, 17, 33, way % 5, way / 5 % 5, form, way / 25);
@@ -380,6 +390,11 @@ test_own_products(void)
     test_own(3, 40, 90, 0, 1); /* few rows: in panels only */
     test_own(20, 9, 16, 0, 0);
     test_own(20, 9, 17, 0, 0);
+    for (int way = 0; way < 49; way++) {
+        test_own(9, 8, 9, way % 7, way / 7);
+        test_own(31, 70, 47, way % 7, way / 7);
+    }
+    test_own(120, 520, 130, EXPANDED_ROWS, 0);
     test_few_rows();
 }
 

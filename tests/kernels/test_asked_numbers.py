@@ -202,3 +202,40 @@ def test_places_beside_sizes(kernels, program, kind):
             continue
         torch.testing.assert_close(compiled(x, k), expected, rtol=1e-3, atol=1e-4, msg=lambda text, n=n, k=k: f"{n}, {k}: {text}")
     assert not any(e["event"] == "bug" for e in kintsugi.events() if e["seq"] > since)
+
+
+VIEWS = {
+    "transposed": lambda x: x.t().reshape(-1, WIDTH),
+    "rows of a wider one": lambda x: x.flatten(),
+    "turned over": lambda x: x.reshape(x.shape[1], x.shape[0]),
+    "in two": lambda x: x.reshape(2, -1),
+    "one dim": lambda x: x.unflatten(0, (2, -1)).flatten(1),
+    "copied": lambda x: x.contiguous(),
+    "expanded": lambda x: x.expand(3, -1, -1).reshape(3, -1),
+    "windows": lambda x: x.unfold(1, 4, 4).flatten(1),
+}
+
+
+@pytest.mark.parametrize("kind", range(3))
+@pytest.mark.parametrize("program", VIEWS, ids=lambda name: name.replace(" ", "_"))
+def test_views_where_sizes_are_equal(kernels, program, kind):
+    """A reshape copies where rows do not follow one another in memory, and is a view for the one size for which they do."""
+    def f(x):
+        y = VIEWS[program](x)
+        return y, y.sin()
+
+    draw = random.Random(f"{program} {kind}")
+    compiled = kintsugi.compile(f, dynamic=True if kind == 1 else None)
+    since = max((e["seq"] for e in kintsugi.events()), default=-1)
+    for call in range(60):
+        n, k = 2 * draw.randint(1, 10), 4 * draw.randint(1, 5)
+        apart = draw.choice([1, 2, 3, 8]) if call < 30 else draw.choice([0, 0, 1, 2])
+        x = torch.randn(n, WIDTH if program == "transposed" else k + apart)
+        if program != "transposed":
+            x = x[:, :k]
+        got, expected = compiled(x), f(x)
+        torch.testing.assert_close(got, expected)
+        for ours, theirs in zip(got, expected):
+            assert ours.stride() == theirs.stride() or 1 in ours.shape
+        assert (got[0].data_ptr() == x.data_ptr()) == (expected[0].data_ptr() == x.data_ptr()), (n, k, apart)
+    assert not any(e["event"] == "bug" for e in kintsugi.events() if e["seq"] > since)

@@ -159,10 +159,11 @@ must_copy(const kin_gemm_blocked *p)
     return apart || p->b.rows % 2 != 0 || (p->a.row_stride % 2 != 0 && p->a.rows > 1) || (p->a_step % 2 != 0 && p->count > 1) || (uintptr_t)p->a.data % 4 != 0;
 }
 
-/* A block of a; lda 0: it was copied, by columns (tile.h). */
+/* A block of a. lda may be 0 (all rows of an expanded a are the same); it says nothing of one that was copied by columns (tile.h). */
 typedef struct {
     const float *a;
     int64_t lda, row, rows, from, deep;
+    bool by_columns;
 } block;
 
 /* One panel of b. source: its rows as they lie, from which it is made by the first tile; NULL: it is there. next: the one that comes next, if it is there. */
@@ -177,8 +178,7 @@ typedef struct {
 static void
 multiply_packing(const block *k, int64_t n, const panel_of_b *b, int64_t ldb, float *c, int64_t ldc)
 {
-    bool by_columns = k->lda == 0;
-    kin_tile_multiply_packing((unsigned)n, k->deep, k->a, by_columns ? 1 : k->lda, by_columns ? KIN_TILE_ROWS : 1, b->source, ldb, b->made, c, ldc, k->from > 0);
+    kin_tile_multiply_packing((unsigned)n, k->deep, k->a, k->by_columns ? 1 : k->lda, k->by_columns ? KIN_TILE_ROWS : 1, b->source, ldb, b->made, c, ldc, k->from > 0);
 }
 
 /* A block of a times one panel. Meanwhile the first two tiles bring the panel that comes next near. */
@@ -195,7 +195,7 @@ multiply_panel(const block *k, const panel_of_b *b, int64_t ldb, float *c, int64
             multiply_packing(k, n, b, ldb, c, ldc);
         else if (pairs)
             kin_tile_multiply_pairs((unsigned)n, columns, k->deep, k->a + i * k->lda, k->lda, panel, c + i * ldc, ldc, k->from > 0, soon);
-        else if (k->lda == 0)
+        else if (k->by_columns)
             kin_tile_multiply_columns((unsigned)n, columns, k->deep, k->a + t * k->deep * KIN_TILE_ROWS, panel, c + i * ldc, ldc, k->from > 0, soon);
         else
             kin_tile_multiply((unsigned)n, columns, k->deep, k->a + i * k->lda, k->lda, panel, c + i * ldc, ldc, k->from > 0, soon);
@@ -276,7 +276,8 @@ take_block(const part *x, int64_t row, int64_t rows, int64_t from, int64_t deep)
     else
         kin_tile_pack_columns(deep, rows, k.a, p->a.row_stride, p->a.column_stride, x->a_room);
     k.a = x->a_room;
-    k.lda = x->pairs ? deep : p->a.column_stride == 1 ? deep + APART : 0;
+    k.lda = x->pairs ? deep : deep + APART;
+    k.by_columns = !x->pairs && p->a.column_stride != 1;
     return k;
 }
 

@@ -229,6 +229,63 @@ last_of(const kin_aten *g, kin_aten_val v)
     return last;
 }
 
+/* What a reshape asks: the dims that lie behind one another in memory are one run of elements, and the new dims end where runs end, or else the elements are copied. So a tensor that
+ * is copied for most sizes is a view where two of them happen to be equal. Without new dims (`to` is 0): is it contiguous? */
+static bool
+ask_runs(const kin_aten *g, kin_aten_val from, kin_aten_val to, kin_sizes_questions *out)
+{
+    const int64_t *sizes = kin_aten_sizes(g, from), *strides = kin_aten_strides(g, from);
+    unsigned ndim = kin_aten_at(g, from)->ndim;
+    int64_t inner = 1, run = 1, step = ndim > 0 ? strides[ndim - 1] : 1;
+    for (unsigned d = 0; d < ndim; d++)
+        if (sizes[d] == 0)
+            return true;
+    for (unsigned d = ndim; d-- > 1;) {
+        inner *= sizes[d];
+        run *= sizes[d];
+        if (sizes[d - 1] == 1)
+            continue;
+        if (!ask(out, KIN_SIZES_EQUAL, strides[d - 1], run * step))
+            return false;
+        if (strides[d - 1] == run * step)
+            continue;
+        int64_t outer = 1;
+        for (unsigned e = to == 0 ? 0 : kin_aten_at(g, to)->ndim; e-- > 1;) {
+            outer *= kin_aten_sizes(g, to)[e];
+            if (!ask(out, KIN_SIZES_EQUAL, inner, outer))
+                return false;
+        }
+        run = 1;
+        step = strides[d - 1];
+    }
+    return true;
+}
+
+static bool
+is_contiguous(const kin_aten *g, kin_aten_val v)
+{
+    int64_t step = 1;
+    for (unsigned d = kin_aten_at(g, v)->ndim; d-- > 0; step *= kin_aten_sizes(g, v)[d])
+        if (kin_aten_sizes(g, v)[d] != 1 && kin_aten_strides(g, v)[d] != step)
+            return false;
+    return true;
+}
+
+/* A view of a contiguous tensor is one for all sizes. One of a copy that was made for it was none for these. */
+static bool
+ask_view(const kin_aten *g, const kin_aten_call *call, kin_aten_val x, kin_sizes_questions *out)
+{
+    uint32_t made_by = kin_aten_at(g, x)->call;
+    if (made_by < g->calls.len) {
+        const kin_aten_call *maker = &g->calls.at[made_by];
+        unsigned op = (unsigned)kin_aten_op_of(maker);
+        bool copied = op == KIN_ATEN_OP_clone_default || op == KIN_ATEN_OP_contiguous_default || op == KIN_ATEN_OP__to_copy_default;
+        if (copied && maker->nargs > 0 && g->args.at[maker->args].kind == KIN_ATEN_VALUE)
+            x = g->args.at[maker->args].value;
+    }
+    return is_contiguous(g, x) || ask_runs(g, x, call->results, out);
+}
+
 bool
 kin_capture_questions(const kin_capture *capture, kin_sizes_questions *out)
 {
@@ -265,6 +322,12 @@ kin_capture_questions(const kin_capture *capture, kin_sizes_questions *out)
             break;
         case KIN_ATEN_OP_diagonal_default: case KIN_ATEN_OP_diagonal_copy_default:
             ok = ask_diagonal(g, call, x, out);
+            break;
+        case KIN_ATEN_OP_view_default: case KIN_ATEN_OP__unsafe_view_default: case KIN_ATEN_OP__reshape_alias_default:
+            ok = ask_view(g, call, x, out);
+            break;
+        case KIN_ATEN_OP_clone_default: case KIN_ATEN_OP_contiguous_default: case KIN_ATEN_OP__to_copy_default:
+            ok = ask_runs(g, x, 0, out);
             break;
         case KIN_ATEN_OP_as_strided_default:
             ok = ask(out, KIN_SIZES_ORDER, last_of(g, call->results), last_of(g, x));
