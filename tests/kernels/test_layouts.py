@@ -176,3 +176,44 @@ def test_random_numbers_like_a_view_that_is_computed(name):
         torch.manual_seed(1)
         result = compiled(x)
         assert result.stride() == expected.stride() and torch.equal(result, expected)
+
+
+def spread_out(way, *sizes):
+    """A tensor of these sizes that is every second row, one row for all, or turned over in memory."""
+    if way == "every second":
+        return torch.randn(2 * sizes[0], *sizes[1:])[::2]
+    if way == "last dim apart":
+        return torch.randn(*sizes[:-1], 2 * sizes[-1])[..., 1::2]
+    if way == "expanded":
+        return torch.randn(1, *sizes[1:]).expand(sizes)
+    if way == "one number":
+        return torch.randn(()).expand(sizes)
+    return torch.randn(*reversed(sizes)).permute(*reversed(range(len(sizes))))
+
+
+OPERANDS = {
+    "product": (lambda x, w: x @ w, (20, 16), (16, 24)),
+    "layer": (lambda x, w, b: torch.relu(F.linear(x, w, b)), (20, 16), (24, 16), (24,)),
+    "products": (lambda x, w: torch.bmm(x, w), (3, 20, 16), (3, 16, 24)),
+    "convolution": (lambda x, w, b: F.conv2d(x, w, b, padding=1).relu(), (2, 8, 12, 11), (8, 8, 3, 3), (8,)),
+    "points": (lambda x, w, b: F.conv2d(x, w, b), (2, 8, 12, 11), (24, 8, 1, 1), (24,)),
+    "by channel": (lambda x, w, b: F.conv2d(x, w, b, padding=1, groups=8), (2, 8, 12, 11), (8, 1, 3, 3), (8,)),
+    "transposed": (lambda x, w, b: F.conv_transpose2d(x, w, b, 2), (2, 8, 12, 11), (8, 8, 2, 2), (8,)),
+    "attention": (lambda q, k, v: F.scaled_dot_product_attention(q, k, v), (2, 3, 20, 16), (2, 3, 24, 16), (2, 3, 24, 16)),
+}
+
+
+@pytest.mark.parametrize("vary", [False, True], ids=["fixed", "sizes_vary"])
+@pytest.mark.parametrize("name", OPERANDS, ids=lambda name: name.replace(" ", "_"))
+def test_operands_that_lie_apart(name, vary):
+    """Each operand in turn: kernels of libraries are told how it lies, or get a copy."""
+    function, *sizes = OPERANDS[name]
+    ways = ["every second", "last dim apart", "expanded", "one number", "turned over"]
+    compiled = kintsugi.compile(function, dynamic=True if vary else None)
+    for which, way in itertools.product(range(len(sizes)), ways):
+        for call in range(3):
+            one = [(n + call * vary if d == 0 and i == 0 and name != "products" else n) for i, shape in enumerate(sizes) for d, n in enumerate(shape)]
+            shapes = [[one.pop(0) for _ in shape] for shape in sizes]
+            shapes = [[shapes[0][0], *shape[1:]] for shape in shapes] if name == "attention" else shapes
+            inputs = [spread_out(way, *shape) if i == which else torch.randn(*shape) for i, shape in enumerate(shapes)]
+            torch.testing.assert_close(compiled(*inputs), function(*inputs), rtol=1e-3, atol=1e-3)

@@ -21,7 +21,7 @@ typedef struct {
     bool phase;                               /* part of a transposed one */
     bool scattered;                           /* places lie apart, by y_strides; nothing is added then */
     int64_t y_strides[2 + KIN_CONVOLUTION_SPACE];
-    const float *bias;                        /* by filter; NULL: none */
+    const float *bias;                        /* by filter, next to each other; NULL: none */
     const float *added;                       /* of y's sizes; best with channels next to each other; NULL: none */
     int64_t added_strides[2 + KIN_CONVOLUTION_SPACE];
     bool limited;                             /* to [least, most] in the end; NaNs stay */

@@ -3,6 +3,7 @@
 #include "py/run/running.h"
 
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "py/aten/block.h"
@@ -185,6 +186,19 @@ shape_convolution(const launch_running *r, const kin_library_call *c, const kin_
     return k;
 }
 
+/* The bias, which our kernels read as numbers next to each other: as it lies, or (expanded, every second number) copied to `room`, which the caller frees. NULL: no memory. */
+static const float *
+lay_bias(const launch_running *r, const kin_extern_arg *arg, float **room)
+{
+    const float *bias = floats_of(r, arg);
+    if (arg->ndim == 0 || arg->sizes[0] < 2 || arg->strides[0] == 1)
+        return bias;
+    *room = malloc((size_t)arg->sizes[0] * sizeof **room);
+    for (int64_t i = 0; *room != NULL && i < arg->sizes[0]; i++)
+        (*room)[i] = bias[i * arg->strides[0]];
+    return *room;
+}
+
 static bool
 run_own_conv(launch_running *r, const kin_library_call *c, const kin_extern_call *call, const launch_packed *packed)
 {
@@ -196,17 +210,18 @@ run_own_conv(launch_running *r, const kin_library_call *c, const kin_extern_call
     unsigned n = 2;
     const void *weight = lay_image(r, &call->args[1], weight_strides);
     k.x = lay_image(r, &call->args[0], k.x_strides);
-    if (c->has_bias) {
-        k.bias = (const float *)r->data[call->args[n].buffer] + call->args[n].offset;
-        n++;
-    }
+    float *room = NULL;
+    if (c->has_bias && (k.bias = lay_bias(r, &call->args[n++], &room)) == NULL)
+        return false;
     if (c->has_add)
         k.added = lay_image(r, &call->args[n], k.added_strides);
     k.y = r->data[b];
     void *buffers[KIN_EPILOGUE_BUFFERS];
     kin_epilogue then;
     k.then = epilogue_of(r, call, buffers, &then);
-    return launch_convolution(c, &k, weight, weight_strides, packed);
+    bool done = launch_convolution(c, &k, weight, weight_strides, packed);
+    free(room);
+    return done;
 }
 
 /* Four strides and two sizes of an argument with batch, channels and one or two dims of space, which come last. */
