@@ -173,3 +173,26 @@ def test_a_buffer_is_written_between_forward_and_a_backward_that_is_differentiat
         assert seen == [True, True]
     else:
         torch.testing.assert_close(seen[0], seen[1], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("take", [lambda x: x.unbind(0), lambda x: x.split(2), lambda x: (x[1],), lambda x: (x.transpose(0, 1),), lambda x: x.chunk(2, 2)],
+                         ids=["unbind", "split", "select", "transpose", "chunk"])
+@pytest.mark.parametrize("way", ["expanded", "windows", "dense"])
+def test_views_of_a_leaf_whose_elements_share_memory(take, way):
+    """Torch goes back through a view by strides as if elements at one place were one; the program's own views know each apart."""
+    def fn(x):
+        return (*take(x), x.sin())
+
+    def make():
+        torch.manual_seed(1)
+        x = {"expanded": lambda: torch.randn(4, 1, 1).expand(4, 3, 2), "windows": lambda: torch.randn(4, 9).unfold(1, 2, 1)[:, :3], "dense": lambda: torch.randn(4, 3, 2)}[way]()
+        return x.requires_grad_()
+
+    compiled = kintsugi.compile(fn)
+    for _ in range(4):
+        grads = []
+        for f in (fn, compiled):
+            x = make()
+            sum((part * (torch.arange(part.numel()).reshape(part.shape) % 5 * 0.3)).sum() for part in f(x)).backward()
+            grads.append(x.grad)
+        torch.testing.assert_close(grads[0], grads[1])

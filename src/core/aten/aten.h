@@ -93,6 +93,8 @@ static inline const char *kin_aten_text(const kin_aten *g, uint32_t offset) { re
 const kin_aten_arg *kin_aten_find(const kin_aten *g, const kin_aten_call *call, unsigned at, const char *keyword);
 /* The integers of a list (or one integer); -1 when it is something else or there are more than KIN_IR_MAX_DIMS. */
 int kin_aten_ints(const kin_aten *g, const kin_aten_arg *a, int64_t *out);
+/* Can two elements of a tensor lie at one place? */
+bool kin_aten_may_overlap(unsigned ndim, const int64_t *sizes, const int64_t *strides);
 /* PyTorch's promotion of two dtypes. */
 kin_dtype kin_aten_promote(kin_dtype a, kin_dtype b);
 /* Its promotion of several arguments together: zeroed, then one join for each, then the dtype of all (BOOL for none). */

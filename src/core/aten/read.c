@@ -74,3 +74,23 @@ kin_aten_common(const kin_aten_mixed *m)
     }
     return common;
 }
+
+/* From the smallest stride on, each must be beyond all that is reached with those before. */
+bool
+kin_aten_may_overlap(unsigned ndim, const int64_t *sizes, const int64_t *strides)
+{
+    bool done[KIN_IR_MAX_DIMS] = {false};
+    int64_t reach = 0;
+    for (;;) {
+        unsigned next = ndim;
+        for (unsigned d = 0; d < ndim; d++)
+            if (!done[d] && sizes[d] > 1 && (next == ndim || strides[d] < strides[next]))
+                next = d;
+        if (next == ndim)
+            return false;
+        if (strides[next] <= reach)
+            return true;
+        reach += (sizes[next] - 1) * strides[next];
+        done[next] = true;
+    }
+}

@@ -442,27 +442,6 @@ invert(low *l, kin_irn view, kin_irn part)
     }
 }
 
-/* Can two elements lie at one place? From the smallest stride on, each must be beyond all that is reached with those before. */
-static bool
-may_overlap(const kin_aten *g, kin_aten_val v)
-{
-    const int64_t *sizes = kin_aten_sizes(g, v), *strides = kin_aten_strides(g, v);
-    bool done[KIN_IR_MAX_DIMS] = {false};
-    int64_t reach = 0;
-    for (;;) {
-        int next = -1;
-        for (int d = 0; d < kin_aten_at(g, v)->ndim; d++)
-            if (!done[d] && sizes[d] > 1 && (next < 0 || strides[d] < strides[next]))
-                next = d;
-        if (next < 0)
-            return false;
-        if (strides[next] <= reach)
-            return true;
-        reach += (sizes[next] - 1) * strides[next];
-        done[next] = true;
-    }
-}
-
 kin_status
 low_write(low *l, kin_aten_val v, kin_irn node)
 {
@@ -474,7 +453,7 @@ low_write(low *l, kin_aten_val v, kin_irn node)
         value->version = ++s->version;
         return KIN_OK;
     }
-    if (may_overlap(l->g, v)) {
+    if (kin_aten_may_overlap(a->ndim, kin_aten_sizes(l->g, v), kin_aten_strides(l->g, v))) {
         fail(l, v, "a write through a view whose elements overlap");
         return KIN_BREAK;
     }

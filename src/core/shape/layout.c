@@ -104,23 +104,7 @@ shape_suggested(const shape_tensor *t)
 bool
 shape_may_overlap(const shape_tensor *t)
 {
-    int64_t reach = 0; /* of the dims seen so far, from the smallest stride on */
-    bool used[KIN_IR_MAX_DIMS] = {false};
-    if (shape_is_dense(t))
-        return false;
-    for (unsigned k = 0; k < t->ndim; k++) {
-        unsigned next = t->ndim;
-        for (unsigned d = 0; d < t->ndim; d++)
-            if (!used[d] && (next == t->ndim || t->strides[d] < t->strides[next]))
-                next = d;
-        used[next] = true;
-        if (t->sizes[next] < 2)
-            continue;
-        if (t->strides[next] <= reach)
-            return true;
-        reach += (t->sizes[next] - 1) * t->strides[next];
-    }
-    return false;
+    return !shape_is_dense(t) && kin_aten_may_overlap(t->ndim, t->sizes, t->strides);
 }
 
 /* -- strides ------------------------------------------------------------------------------------------------------ */

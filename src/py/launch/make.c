@@ -583,6 +583,24 @@ compile_halves(maker *m, maker *back, kin_halves *halves, launch_version *versio
     return status;
 }
 
+/* Torch goes back through a view by strides of an input whose elements share memory as if these were one: each gets the mean of what flows to all of them, while the program's own
+ * views (expanded, then indexed) know each apart. */
+static bool
+goes_back_through_shared_memory(const maker *m)
+{
+    const kin_aten *g = m->capture->graph;
+    for (uint32_t i = 0; i < m->code->ninputs; i++) {
+        kin_aten_val input = m->capture->values[i];
+        const kin_aten_value *x = kin_aten_at(g, input);
+        if (!kin_tensor_requires_grad(m->in[m->code->input_of[i]]) || !kin_aten_may_overlap(x->ndim, kin_aten_sizes(g, input), kin_aten_strides(g, input)))
+            continue;
+        for (uint32_t o = 0; o < m->outs.len; o++)
+            if (m->outs.at[o] != input && kin_aten_at(g, m->outs.at[o])->storage == x->storage)
+                return true;
+    }
+    return false;
+}
+
 static kin_status
 make_both(maker *m, launch_version *version, kin_text *why)
 {
@@ -590,6 +608,10 @@ make_both(maker *m, launch_version *version, kin_text *why)
     kin_halves halves = {0};
     m->exact = true;
     KIN_TRY(plan_gives(m));
+    if (goes_back_through_shared_memory(m)) {
+        kin_text_add(why, "gradients flow through a view of an input whose elements share memory");
+        return KIN_BREAK;
+    }
     for (uint32_t i = 0; i < m->capture->joint.results.len; i++) {
         uint32_t number = m->capture->joint.results.at[i];
         uint32_t before = m->outs.len;
