@@ -217,3 +217,26 @@ def test_operands_that_lie_apart(name, vary):
             shapes = [[shapes[0][0], *shape[1:]] for shape in shapes] if name == "attention" else shapes
             inputs = [spread_out(way, *shape) if i == which else torch.randn(*shape) for i, shape in enumerate(shapes)]
             torch.testing.assert_close(compiled(*inputs), function(*inputs), rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("program", [lambda x: x.t()[:0].sort(1).values, lambda x: x.t()[:, :0].sort(0).indices, lambda x: x.t()[:0].contiguous()[:3].sort(1).values],
+                         ids=["rows", "columns", "slice"])
+def test_strides_of_what_is_empty(program):
+    """Operators of PyTorch get an empty argument with other strides than eager code has, and take these for their results."""
+    compiled, x = kintsugi.compile(program), torch.randn(4, 3)
+    for _ in range(4):
+        assert compiled(x).stride() == program(x).stride()
+
+
+@pytest.mark.parametrize("program", [lambda x, v: v @ x, lambda x, v: F.linear(v, x.t()), lambda x, v: torch.mv(x.t(), v), lambda x, v: (v.sin() @ x).mul(2)],
+                         ids=["vector @ matrix", "linear", "mv", "computed"])
+def test_products_of_vectors_are_no_views(program):
+    """They end with a `squeeze_`, behind which the tensor is itself still. A view made under no_grad must not be written to with gradients."""
+    compiled, weight = kintsugi.compile(program), torch.randn(20, requires_grad=True)
+    for _ in range(4):
+        x, v = torch.randn(16, 20), torch.randn(16)
+        with torch.no_grad():
+            result, expected = compiled(x, v), program(x, v)
+        assert result._is_view() == expected._is_view() and (result._base is None) == (expected._base is None)
+        torch.testing.assert_close(result.add_(weight), expected.add_(weight), rtol=1e-3, atol=1e-4)
+        assert result.requires_grad

@@ -340,6 +340,7 @@ lower_output(low *l, kin_aten_val v, uint32_t *made)
         kin_text_addf(l->why, "output %%%u looks at memory of another dtype", v);
         return KIN_BREAK;
     }
+    out.detached = out.detached || (out.kind == KIN_OUT_SHARED && stands == OWNER); /* the tensor itself, in another shape (`squeeze_` at the end of a vector's product) */
     return kin_vec_push(&l->out->outs, out);
 }
 

@@ -64,6 +64,18 @@ launch_is_as_foreseen(const kin_buf *buf, PyObject *tensor)
     return empty || same;
 }
 
+/* Strides of no elements follow from those of the arguments, which may be other ones here than in eager code. */
+static bool
+is_empty_and_unlike(const kin_buf *buf, PyObject *tensor)
+{
+    bool empty = false, same = true;
+    for (unsigned d = 0; d < buf->ndim; d++) {
+        empty = empty || buf->sizes[d] == 0;
+        same = same && kin_tensor_strides(tensor)[d] == buf->strides[d];
+    }
+    return empty && !same;
+}
+
 /* A result with other strides than captured: copied. */
 PyObject *
 launch_lay_out_again(const kin_buf *buf, PyObject *tensor)
@@ -138,8 +150,10 @@ take_results(launch_running *r, const kin_extern_call *call, PyObject *args, PyO
         return true;
     const kin_buf *buf = &r->p->buffers.at[b];
     if ((launch_is_as_foreseen(buf, result) || is_workspace(buf, result)) && !shares_argument(result, args))
-        r->tensors[b] = Py_NewRef(result);
-    else if (!note_foreign(r, call, which, result) || (r->tensors[b] = launch_lay_out_again(buf, result)) == NULL)
+        r->tensors[b] = is_empty_and_unlike(buf, result) ? launch_lay_out_again(buf, result) : Py_NewRef(result);
+    else if (note_foreign(r, call, which, result))
+        r->tensors[b] = launch_lay_out_again(buf, result);
+    if (r->tensors[b] == NULL)
         return false;
     r->data[b] = kin_tensor_data(r->tensors[b]);
     return true;
