@@ -249,6 +249,24 @@ asks(kin_sizes *s, int64_t a, int64_t b, int64_t *n)
     return kin_sizes_eval(s, (int64_t[]){a, b}, n);
 }
 
+/* Memory of rows: some next to each other, of any number, and two of them any distance apart. Sums fit these as well as products do. */
+static void
+test_plans_on_two_lines(void)
+{
+    static const int64_t met[][2] = {{9, 4}, {2, 6}, {7, 4}, {2, 9}, {12, 4}, {2, 7}, {5, 4}, {2, 5}, {2, 12}, {3, 4}};
+    int64_t n = 0;
+    kin_sizes *s = new_sizes(2, 1);
+    for (int i = 0; i < 10; i++)
+        add(s, met[i][0], met[i][1], (met[i][0] - 1) * met[i][1] + 4);
+    CHECK(asks(s, 2, 8, &n) && n == 12); /* on one of the lines, whatever the rule is */
+    CHECK(asks(s, 6, 4, &n) && n == 24);
+    CHECK(!asks(s, 8, 7, &n) && !asks(s, 4, 5, &n));
+    add(s, 11, 11, 10 * 11 + 4);
+    CHECK(asks(s, 8, 7, &n) && n == 7 * 7 + 4);
+    CHECK(asks(s, 4, 5, &n) && n == 3 * 5 + 4);
+    kin_sizes_free(s);
+}
+
 static void
 test_what_is_not_answered(void)
 {
@@ -441,6 +459,7 @@ main(void)
     test_strides();
     test_what_a_stride_leaves_open();
     test_what_strides_leave();
+    test_plans_on_two_lines();
     test_what_is_not_answered();
     test_what_programs_ask();
     test_what_is_not_believed();

@@ -61,13 +61,134 @@ small_where_met(const kin_sizes *s, const int64_t of[MOST_PARAMS], const int64_t
     return plans;
 }
 
+/* -- sizes that the plans met decide ------------------------------------------------------------------------------------------- */
+
+/* Plans that lie on lines (rows 4 apart of any number, two rows any distance apart) fit sums as well as products: 4n + d - 4 and (n - 1)d + 4 are the same there. A number is decided
+ * for sizes whose products, of two params each, are a sum of multiples of those in the plans: then all that fit the plans are the same for these sizes. Linear algebra modulo a prime,
+ * where numbers stay small. */
+typedef unsigned __int128 product;
+enum { MOST_MONOMIALS = 1 + 4 + 6 + MOST_TERMS };
+static const uint64_t PRIME = ((uint64_t)1 << 61) - 1;
+
+static uint64_t
+times(uint64_t a, uint64_t b)
+{
+    product all = (product)a * b;
+    uint64_t sum = (uint64_t)(all & PRIME) + (uint64_t)(all >> 61);
+    return sum >= PRIME ? sum - PRIME : sum;
+}
+
+static uint64_t
+inverse_of(uint64_t a)
+{
+    uint64_t power = 1;
+    for (uint64_t by = PRIME - 2; by > 0; by /= 2, a = times(a, a))
+        power = by % 2 != 0 ? times(power, a) : power;
+    return power;
+}
+
+static uint64_t
+reduced(int64_t v)
+{
+    int64_t rest = v % (int64_t)PRIME;
+    return (uint64_t)(rest < 0 ? rest + (int64_t)PRIME : rest);
+}
+
+/* The params that a polynomial is of, in ascending order. False: more than are looked at. */
+static bool
+params_of(const poly *f, uint8_t params[4], unsigned *n)
+{
+    *n = 0;
+    for (uint8_t p = 1; p <= MOST_PARAMS; p++) {
+        bool any = false;
+        for (unsigned t = 0; t < f->nterms; t++)
+            for (unsigned k = 0; k < MOST_FACTORS; k++)
+                any = any || f->term[t].of[k] == p;
+        if (any && *n == 4)
+            return false;
+        if (any)
+            params[(*n)++] = p;
+    }
+    return true;
+}
+
+static bool
+is_product_of_two(term t)
+{
+    return t.of[0] == 0 && t.of[1] != t.of[2]; /* or one param alone */
+}
+
+/* 1, the params, their products, and what else the polynomial is made of. */
+static unsigned
+monomials(const poly *f, const uint8_t *params, unsigned n, const int64_t *values, uint64_t out[MOST_MONOMIALS])
+{
+    unsigned count = 0;
+    out[count++] = 1;
+    for (unsigned i = 0; i < n; i++) {
+        out[count++] = reduced(values[params[i] - 1]);
+        for (unsigned j = 0; j < i; j++)
+            out[count++] = times(reduced(values[params[i] - 1]), reduced(values[params[j] - 1]));
+    }
+    for (unsigned t = 0; t < f->nterms; t++) {
+        uint64_t value = 1;
+        if (is_product_of_two(f->term[t]))
+            continue;
+        for (unsigned k = 0; k < MOST_FACTORS; k++)
+            value = f->term[t].of[k] == 0 ? value : times(value, reduced(values[f->term[t].of[k] - 1]));
+        out[count++] = value;
+    }
+    return count;
+}
+
+/* Takes away what the rows, each led by a 1, already say; the first that is left, or `count`. */
+static unsigned
+take_away(uint64_t *row, uint64_t known[][MOST_MONOMIALS], const unsigned *lead, unsigned n, unsigned count)
+{
+    for (unsigned r = 0; r < n; r++) {
+        uint64_t by = row[lead[r]];
+        for (unsigned k = 0; k < count && by != 0; k++)
+            row[k] = (row[k] + times(PRIME - by, known[r][k])) % PRIME;
+    }
+    unsigned first = 0;
+    while (first < count && row[first] == 0)
+        first++;
+    return first;
+}
+
+static bool
+is_decided_for(const kin_sizes *s, const poly *f, const int64_t of[MOST_PARAMS])
+{
+    uint64_t known[MOST_MONOMIALS][MOST_MONOMIALS], row[MOST_MONOMIALS];
+    unsigned lead[MOST_MONOMIALS], n = 0, nparams;
+    uint8_t params[4];
+    if (!params_of(f, params, &nparams))
+        return false;
+    if (nparams < 2)
+        return true;
+    for (uint32_t k = 0; k < s->nsamples; k++) {
+        unsigned count = monomials(f, params, nparams, s->met[k], row), first = take_away(row, known, lead, n, count);
+        if (n == count)
+            return true;
+        if (first == count)
+            continue;
+        uint64_t by = inverse_of(row[first]);
+        for (unsigned i = 0; i < count; i++)
+            known[n][i] = times(row[i], by);
+        lead[n++] = first;
+    }
+    unsigned count = monomials(f, params, nparams, of, row);
+    return take_away(row, known, lead, n, count) == count;
+}
+
 /* Plans with other sizes of 0 and 1 say too little of numbers that several terms are added up to. */
 static bool
-are_decided(kin_sizes *s, uint32_t plans)
+are_decided(kin_sizes *s, uint32_t plans, const int64_t of[MOST_PARAMS])
 {
-    for (uint32_t c = 0; c < s->columns.len; c++)
-        if (s->columns.at[c].is.nterms > 1 && !kin_sizes_is_decided(s, &s->columns.at[c], plans))
+    for (uint32_t c = 0; c < s->columns.len; c++) {
+        const poly *f = &s->columns.at[c].is;
+        if (f->nterms > 1 && (!kin_sizes_is_decided(s, &s->columns.at[c], plans) || !is_decided_for(s, f, of)))
             return false;
+    }
     return plans != 0;
 }
 
@@ -154,7 +275,7 @@ values_for(kin_sizes *s, const int64_t *inputs, int64_t *values, beyond *out)
     for (uint32_t i = 0; i < s->ninputs; i++)
         if (inputs[i] != number_of(s, s->column_of[i], values))
             return false;
-    return are_answered_as_before(s, values) && are_decided(s, small_where_met(s, of, values));
+    return are_answered_as_before(s, values) && are_decided(s, small_where_met(s, of, values), of);
 }
 
 /* New memory: the values of all columns for these inputs; NULL: they are not known, if it were not for what is `out` of the ranges met. */
