@@ -331,6 +331,13 @@ test_transposed(void)
                 x.out[d] = (x.in[d] - 1) * k[1] - 2 * k[2] + k[0] + k[3];
             check_transposed(x, way & 1);
         }
+    for (int way = 0; way < 4; way++) { /* of one row, one column: of every second one nothing is there */
+        kin_convolution x = PLANE(2, 5, 36, 1, (way & 1 ? 1 : 4), (way & 2 ? 1 : 4), 3, 2, 1, 1);
+        x.out[0] = 1;
+        for (int d = 1; d < 3; d++)
+            x.out[d] = 2 * x.in[d] - 1;
+        check_transposed(x, true);
+    }
 }
 
 /* A NaN stays one behind limits. */
