@@ -322,8 +322,10 @@ capture_and_compile(kernel_launcher *self, launch_version *version, kin_entry *v
         snprintf(version->reason, sizeof version->reason, "%s", capture.reason);
     else if (capture.reason[0] != 0)
         refuse(self, version, capture.reason);
-    else
+    else {
+        version->again = v->replan; /* the launcher may stay */
         snprintf(version->reason, sizeof version->reason, "one of its calls may raise after a later side effect has run: compiled in parts from the next call on");
+    }
     if (capture.failed_test != 0 && !early && launch_put_barrier(v, capture.failed_test - 1) != KIN_OK)
         self->full = true;
     if (capture.refused.len > 0 && launch_exclude(v, capture.refused.at, capture.refused.len) != KIN_OK)
