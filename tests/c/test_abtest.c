@@ -103,6 +103,26 @@ test_both_in_doubt(double ratio, kin_abtest_end expected, int most)
     CHECK_EQ(calls, most);
 }
 
+/* What takes long is run once for the comparison; uses by the program tell the rest. */
+static void
+test_uses(void)
+{
+    kin_abtest near = {0}, disturbed = {0}, slow = {0};
+    CHECK_EQ(kin_abtest_note_once(&near, 1090, 1000, false), KIN_ABTEST_KEEP);
+    CHECK(near.decided && near.uses > 0 && near.ours == 1090);
+    CHECK_EQ(kin_abtest_note_once(&disturbed, 500, 1000, true), KIN_ABTEST_OPEN);
+    CHECK_EQ(kin_abtest_note_uses(&disturbed, 600, 1, 3), KIN_ABTEST_KEEP);
+    CHECK_EQ(kin_abtest_note_once(&slow, 1300, 1000, false), KIN_ABTEST_OPEN);
+    for (uint32_t n = 1; n < 6; n++)
+        CHECK_EQ(kin_abtest_note_uses(&slow, 1200, n, 3), KIN_ABTEST_OPEN);
+    CHECK_EQ(kin_abtest_note_uses(&slow, 1200, 6, 3), KIN_ABTEST_DROP);
+    while (near.decided)
+        kin_abtest_use(&near);
+    CHECK_EQ(kin_abtest_note_once(&near, 0, 1000, false), KIN_ABTEST_OPEN); /* ours was not run */
+    CHECK_EQ(kin_abtest_note_uses(&near, 1090, 1, 3), KIN_ABTEST_OPEN);     /* a later check is stricter */
+    CHECK_EQ(kin_abtest_note_uses(&near, 1020, 2, 3), KIN_ABTEST_KEEP);
+}
+
 int
 main(void)
 {
@@ -113,6 +133,7 @@ main(void)
     test_ratio(2, 0, SEEDS * 2 / 100, 200);
     test_soon();
     test_both();
+    test_uses();
     test_both_in_doubt(0.95, KIN_ABTEST_KEEP, 4); /* the first run of ours is not counted */
     test_both_in_doubt(1.05, KIN_ABTEST_KEEP, 4);
     test_both_in_doubt(1.2, KIN_ABTEST_DROP, 7);

@@ -64,13 +64,20 @@ kin_abtest_note(kin_abtest *d, bool theirs, double ns, uint32_t trials)
     return end;
 }
 
-/* Runs of each that were made for the comparison only, of code that is not faster so far: to be in doubt for long costs more than it saves. */
-static kin_abtest_end
-judge_soon(const kin_abtest *d, uint32_t trials)
+/* Code that takes less than this share of the time of its steps stays until the next check. Later checks are far apart, so they are stricter. */
+static double
+nearly(const kin_abtest *d)
 {
-    if (d->nours < trials)
+    return d->asked == 0 ? KIN_TIER_AB_NEARLY : KIN_TIER_SLOWER;
+}
+
+/* Code that is not faster so far, where runs of one side at least were made for the comparison only: to be in doubt for long costs more than it saves. */
+static kin_abtest_end
+judge_soon(const kin_abtest *d, uint32_t few, uint32_t trials)
+{
+    if (d->nours < few)
         return KIN_ABTEST_OPEN;
-    if (d->ours < KIN_TIER_AB_NEARLY * d->theirs)
+    if (d->ours < nearly(d) * d->theirs)
         return KIN_ABTEST_KEEP;
     return d->nours >= KIN_TIER_AB_LONG * trials ? KIN_ABTEST_DROP : KIN_ABTEST_OPEN;
 }
@@ -81,7 +88,7 @@ kin_abtest_note_both(kin_abtest *d, double ours, double theirs, bool disturbed, 
     kin_abtest_end end = kin_abtest_note(d, true, theirs, trials);
     if (end == KIN_ABTEST_OPEN)
         end = kin_abtest_note(d, false, ours, trials);
-    if (end == KIN_ABTEST_OPEN && (end = judge_soon(d, trials)) != KIN_ABTEST_OPEN)
+    if (end == KIN_ABTEST_OPEN && (end = judge_soon(d, trials, trials)) != KIN_ABTEST_OPEN)
         settle(d);
     if (end != KIN_ABTEST_OPEN || disturbed || ours >= KIN_TIER_AB_ONCE * theirs)
         return end;
@@ -89,6 +96,29 @@ kin_abtest_note_both(kin_abtest *d, double ours, double theirs, bool disturbed, 
         keep_least(&d->ours, &d->nours, ours);
     settle(d);
     return KIN_ABTEST_KEEP;
+}
+
+kin_abtest_end
+kin_abtest_note_once(kin_abtest *d, double ours, double theirs, bool disturbed)
+{
+    keep_least(&d->theirs, &d->ntheirs, theirs);
+    d->warm = true;
+    if (ours == 0 || disturbed || ours >= nearly(d) * theirs)
+        return KIN_ABTEST_OPEN;
+    keep_least(&d->ours, &d->nours, ours);
+    settle(d);
+    return KIN_ABTEST_KEEP;
+}
+
+kin_abtest_end
+kin_abtest_note_uses(kin_abtest *d, double ours, uint32_t n, uint32_t trials)
+{
+    d->ours = ours;
+    d->nours = n;
+    kin_abtest_end end = judge_soon(d, 1, trials);
+    if (end != KIN_ABTEST_OPEN)
+        settle(d);
+    return end;
 }
 
 void

@@ -25,6 +25,10 @@ kin_abtest_end kin_abtest_note(kin_abtest *d, bool theirs, double ns, uint32_t t
 /* One run of each, made for the comparison only. They decide if ours is much faster, even if it was cold, unless other processes had the processor; code that is
  * nearly as fast is used until the next check. */
 kin_abtest_end kin_abtest_note_both(kin_abtest *d, double ours, double theirs, bool disturbed, uint32_t trials);
+/* One run of each of what takes long (ours: 0: it was not run). They decide unless ours is slower. If they do not, uses by the program will. */
+kin_abtest_end kin_abtest_note_once(kin_abtest *d, double ours, double theirs, bool disturbed);
+/* The least time of n uses by the program, which cost nothing, against that run of theirs. */
+kin_abtest_end kin_abtest_note_uses(kin_abtest *d, double ours, uint32_t n, uint32_t trials);
 /* Are n runs of each enough to drop code that has turned out slower? */
 bool kin_abtest_drops(double ours, double theirs, uint32_t n, uint32_t trials);
 /* The two cannot be compared. */

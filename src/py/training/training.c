@@ -428,9 +428,11 @@ launch_training_forward(launch_running *r, launch_code *code, const launch_input
 {
     forward_made f = {.t = (launch_training *)code->training, .made = made};
     double begin = launch_profiling ? kin_clock_ns() : 0;
+    double timed = launch_trial_begin(f.t);
     kin_grad_set(false);
     bool ok = launch_code_give(r, code, inputs, threads, outcome, take_made, &f);
     kin_grad_set(true);
+    launch_trial_note(f.t, ok ? timed : 0, &((launch_training *)code->training)->there);
     if (ok && begin != 0)
         launch_profile_whole(&code->main, kin_clock_ns() - begin);
     *saved = f.saved;
@@ -573,9 +575,11 @@ launch_training_backward(launch_training *t, PyObject *saved, PyObject *const *g
         launch_outcome outcome;
         PyObject *row = launch_training_begin_row(t);
         double begin = launch_profiling ? kin_clock_ns() : 0;
+        double timed = launch_trial_begin(t);
         code->running++;
         bool ok = launch_code_give(&r, code, &inputs, 0, &outcome, give_gradients, made);
         code->running--;
+        launch_trial_note(t, ok ? timed : 0, &t->back);
         kin_profiler_end(row);
         if (ok && begin != 0)
             launch_profile_whole(&code->main, kin_clock_ns() - begin);

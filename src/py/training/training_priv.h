@@ -14,6 +14,12 @@ typedef struct {
     int64_t sizes[KIN_IR_MAX_DIMS], strides[KIN_IR_MAX_DIMS];
 } launch_tangent;
 
+/* The least time of n runs, in nanoseconds. */
+typedef struct {
+    double ns;
+    uint32_t n;
+} launch_least;
+
 typedef struct {
     PyObject_HEAD
     kin_capture capture;     /* forward and backward, to be done again with autograd */
@@ -39,6 +45,8 @@ typedef struct {
     uint32_t ngroups;
     uint32_t nkept, *kept;   /* inputs that are saved */
     uint32_t nhanded, *handed; /* outputs of the forward program that are saved */
+    bool timed, alone;       /* a comparison with torch's way is open, so the program's own runs are timed; by this thread's time */
+    launch_least there, back; /* what they took, forward and backward */
     uint32_t begun;          /* runs so far, up to LAUNCH_SETTLED */
     uint32_t apart;          /* ways back from a result after another one, for which torch went over the operators again (KIN_TIER_APART) */
     bool whole;              /* a place to cut the graph was looked for */
@@ -76,6 +84,12 @@ void launch_training_join(launch_training *t, launch_code *forward);
 void launch_training_release(launch_training *t);
 /* The apply of a class of nodes of torch's kind. */
 PyObject *launch_training_apply(PyMethodDef *forward_def, PyMethodDef *backward_def);
+
+/* -- trial.c ------------------------------------------------------------------------------------------------------ */
+
+/* Around a run of either half: the time at its beginning, 0 where it is not wanted; what it took counts. */
+double launch_trial_begin(const launch_training *t);
+void launch_trial_note(const launch_training *t, double begin, launch_least *least);
 
 /* -- results.c ----------------------------------------------------------------------------------------------------- */
 

@@ -1,9 +1,9 @@
-/* Decides whether forward and backward kernels are used (training_priv.h): torch's way and ours both run on the inputs of the first calls, before any launch,
- * until it is clear which is faster (core/tier/abtest.h).
+/* Decides whether forward and backward kernels are used (training_priv.h): torch's way and ours both run on the inputs of the first call, before any launch
+ * (core/tier/abtest.h).
  *
  * The first run of torch's operators shows which layouts and, roughly, which values the kernels have to produce; their time is the
- * time to beat. Backward cannot be timed in the program's own calls, because the engine runs it among other nodes, at
- * a time of its own.
+ * time to beat. Their backward cannot be timed in the program's own calls, because the engine runs it among other nodes, at
+ * a time of its own. Ours can: where one run of either takes long, and leaves it open which is faster, what the program itself runs is timed.
  */
 #include "py/compat/imports.h"
 #include "py/training/training_priv.h"
@@ -50,6 +50,22 @@ static double
 time_now(const trial *x)
 {
     return x->alone ? kin_clock_thread_ns() : kin_clock_ns();
+}
+
+double
+launch_trial_begin(const launch_training *t)
+{
+    return !t->timed ? 0 : t->alone ? kin_clock_thread_ns() : kin_clock_ns();
+}
+
+void
+launch_trial_note(const launch_training *t, double begin, launch_least *least)
+{
+    if (begin == 0 || !t->timed)
+        return;
+    double ns = launch_trial_begin(t) - begin;
+    least->ns = least->n == 0 || ns < least->ns ? ns : least->ns;
+    least->n++;
 }
 
 /* tensor += steps that repeat every seven places, along this dim. */
@@ -259,25 +275,44 @@ run_both(trial *x)
     if (!run_ours(x))
         return "its launches fail";
     double elsewhere = (kin_clock_ns() - clock) - (kin_clock_thread_ns() - thread); /* what others had the processor for */
-    x->end = kin_abtest_note_both(x->abtest, x->ours, x->theirs, !x->alone && elsewhere > KIN_TIER_AB_DISTURBED * x->theirs, x->trials);
+    bool disturbed = !x->alone && elsewhere > KIN_TIER_AB_DISTURBED * x->theirs;
+    x->end = x->theirs < KIN_TIER_SHORT_CALL_NS ? kin_abtest_note_both(x->abtest, x->ours, x->theirs, disturbed, x->trials)
+                                                : kin_abtest_note_once(x->abtest, x->ours, x->theirs, disturbed);
     return NULL;
 }
 
-/* Short ones take several turns in one call; long ones one, others come with later calls: that also spreads them over time. */
+/* A later check of what takes long. */
+static const char *
+run_theirs_alone(trial *x)
+{
+    if (!run_theirs(x))
+        return "torch cannot go back over its operators one by one";
+    x->end = kin_abtest_note_once(x->abtest, 0, x->theirs, false);
+    return NULL;
+}
+
+/* Short ones take several turns in one call. */
 static const char *
 run_turns(trial *x)
 {
-    int turns = 1 + (x->theirs < KIN_TIER_LONG_CALL_NS) + 2 * (x->theirs < KIN_TIER_SHORT_CALL_NS);
+    enum { TURNS = 4 };
     const char *why = NULL;
-    for (int i = 1; why == NULL && i < turns && x->end == KIN_ABTEST_OPEN; i++)
+    for (int i = 1; why == NULL && i < TURNS && x->theirs < KIN_TIER_SHORT_CALL_NS && x->end == KIN_ABTEST_OPEN; i++)
         why = run_both(x);
     return why;
 }
 
 static const char *
+say_slower(const kin_abtest *abtest, char *text, size_t room)
+{
+    snprintf(text, room, "its steps are faster: forward and backward %.1f us, launched %.1f us", abtest->theirs / 1e3, abtest->ours / 1e3);
+    return text;
+}
+
+static const char *
 judge(trial *x, char *text, size_t room)
 {
-    const char *why = run_both(x);
+    const char *why = !x->keeps && x->abtest->theirs >= KIN_TIER_SHORT_CALL_NS ? run_theirs_alone(x) : run_both(x);
     if (why != NULL)
         return why;
     if (x->keeps && !agree(x->results, x->own_results))
@@ -287,8 +322,28 @@ judge(trial *x, char *text, size_t room)
     x->keeps = false;
     if ((why = run_turns(x)) != NULL || x->end != KIN_ABTEST_DROP)
         return why;
-    snprintf(text, room, "its steps are faster: forward and backward %.1f us, launched %.1f us", x->abtest->theirs / 1e3, x->abtest->ours / 1e3);
-    return text;
+    return say_slower(x->abtest, text, room);
+}
+
+/* From now on the program's own runs are timed. */
+static void
+time_uses(launch_training *t, bool alone)
+{
+    t->timed = true;
+    t->alone = alone;
+    t->there = t->back = (launch_least){0};
+}
+
+/* What the program's own runs have told so far. A program that never goes back asks again after many. */
+static kin_abtest_end
+ask_uses(launch_training *t, kin_abtest *abtest, uint32_t trials)
+{
+    uint32_t n = t->there.n < t->back.n ? t->there.n : t->back.n;
+    kin_abtest_end end = n == 0 ? KIN_ABTEST_OPEN : kin_abtest_note_uses(abtest, t->there.ns + t->back.ns, n, trials);
+    if (t->there.n >= KIN_TIER_AB_FIRST_USES && n == 0)
+        kin_abtest_give_up(abtest);
+    t->timed = !abtest->decided;
+    return end;
 }
 
 static bool
@@ -304,9 +359,15 @@ bool
 launch_training_try(launch_code *code, uint32_t threads, PyObject *const *in, kin_abtest *abtest, uint32_t trials, launch_training_trial *result)
 {
     *result = (launch_training_trial){0};
+    launch_training *t = (launch_training *)code->training;
+    if (t->timed) {
+        result->slower = ask_uses(t, abtest, trials) == KIN_ABTEST_DROP;
+        result->why = result->slower ? say_slower(abtest, result->text, sizeof result->text) : NULL;
+        return !result->slower;
+    }
     if (!launch_may_write(code, in)) /* not now */
         return true;
-    launch_training *t = (launch_training *)Py_NewRef(code->training);
+    Py_INCREF(t);
     PyObject *random = draws(code) ? launch_again_random() : NULL;
     trial x = {.code = code, .threads = threads, .in = in, .abtest = abtest, .trials = trials, .alone = threads_of_torch() == 1,
                .note = launch_again_note(code, in, random, Py_None)};
@@ -324,7 +385,10 @@ launch_training_try(launch_code *code, uint32_t threads, PyObject *const *in, ki
     Py_XDECREF(x.gradients);
     Py_XDECREF(x.own_results);
     Py_XDECREF(x.own_gradients);
-    if (t->begun < LAUNCH_SETTLED && (why != NULL || x.end != KIN_ABTEST_OPEN))
+    bool is_long = x.theirs >= KIN_TIER_SHORT_CALL_NS;
+    if (why == NULL && is_long && x.end == KIN_ABTEST_OPEN)
+        time_uses(t, x.alone);
+    if (t->begun < LAUNCH_SETTLED && (why != NULL || is_long || x.end != KIN_ABTEST_OPEN))
         launch_settle_memory(); /* both ways' values at once, too */
     Py_DECREF(t);
     return why == NULL;
