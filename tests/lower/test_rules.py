@@ -545,6 +545,14 @@ def test_backward_of_parts():
     check(lambda g: aten.slice_backward(g, [4, 12], 1, 0, 12, 2), G, externs=1)
 
 
+def test_backward_of_embeddings():
+    rows = ints(2, 5, low=0, high=10)
+    check(lambda g, i: aten.embedding_dense_backward(g, i, 10, -1, False), floats(2, 5, 3), rows)
+    check(lambda g, i: aten.embedding_dense_backward(g, i.int() % 2, 10, 1, False), floats(2, 5, 3).double(), rows)
+    check(lambda g, i: aten.embedding_dense_backward(g, i[0, 0], 10, -1, False), floats(3), rows)
+    check(lambda g, i: aten.embedding_dense_backward(g, i, 10, -1, True), floats(2, 5, 3), rows, externs=1)
+
+
 def test_externs():
     lowered = check(lambda x, y: torch.relu(x @ y.t() + 1).sum(), X, Y, externs=1)
     assert 'extern "aten.mm.default"' in lowered.text and "flags=0" in lowered.text

@@ -75,6 +75,19 @@ rule_gather(low_call *c, int row)
     return read_along(c, false);
 }
 
+/* The index of each row, for all of its elements: one dim more at the end, of this size. */
+static kin_irn
+along_rows(low_call *c, kin_irn index, int64_t size)
+{
+    unsigned ndim = low_ndim_of(c, index) + 1;
+    int64_t ones[MAX], full[MAX];
+    for (unsigned d = 0; d < ndim; d++) {
+        full[d] = d + 1 < ndim ? low_sizes_of(c, index)[d] : size;
+        ones[d] = d + 1 < ndim ? full[d] : 1;
+    }
+    return kin_ir_expand(c->ir, kin_ir_reshape(c->ir, index, ndim, ones), ndim, full);
+}
+
 bool
 rule_embedding(low_call *c, int row)
 {
@@ -82,12 +95,27 @@ rule_embedding(low_call *c, int row)
     if (table == 0 || index == 0 || low_ndim_of(c, table) != 2 || low_ndim(c, 0) != low_ndim_of(c, index) + 1)
         return false;
     unsigned ndim = low_ndim(c, 0);
-    int64_t ones[MAX], map[2] = {-1, ndim - 1};
-    for (unsigned d = 0; d + 1 < ndim; d++)
-        ones[d] = low_sizes_of(c, index)[d];
-    ones[ndim - 1] = 1;
-    index = kin_ir_expand(c->ir, kin_ir_reshape(c->ir, index, ndim, ones), ndim, low_sizes(c, 0));
+    int64_t map[2] = {-1, ndim - 1};
+    index = along_rows(c, index, low_sizes(c, 0)[ndim - 1]);
     return low_done(c, 0, kin_ir_index(c->ir, table, map, &index, 1, ndim, low_sizes(c, 0)));
+}
+
+/* (g, indices, number of rows, padding, by frequency): the rows of g are added to those of zeros, but for what was read at the padding index. */
+bool
+rule_embedding_backward(low_call *c, int row)
+{
+    kin_irn g = low_read(c, low_arg(c, 0, "grad_output")), index = index_of(c, low_arg(c, 1, "indices"));
+    int64_t padding = low_int_or(c, 3, "padding_idx", -1);
+    kin_dtype dtype = low_dtype(c, 0);
+    if (g == 0 || index == 0 || (dtype != KIN_F32 && dtype != KIN_F64) || low_dtype_of(c, g) != dtype || low_ndim(c, 0) != 2 ||
+        low_ndim_of(c, g) != low_ndim_of(c, index) + 1 || low_int_or(c, 4, "scale_grad_by_freq", 0))
+        return false;
+    unsigned ndim = low_ndim_of(c, g);
+    int64_t map[2] = {-1, ndim - 1};
+    index = along_rows(c, index, low_sizes_of(c, g)[ndim - 1]);
+    if (padding >= 0)
+        g = kin_ir_where(c->ir, low_compare(c, KIN_IR_NE, index, (double)padding), g, low_like(c, g, 0));
+    return low_done(c, 0, kin_ir_scatter_into(c->ir, KIN_IR_SCATTER_ADD, low_number(c, dtype, 0, 2, low_sizes(c, 0)), g, map, &index, 1));
 }
 
 /* -- x[i, :, j] ----------------------------------------------------------------------------------------------------- */
