@@ -382,6 +382,26 @@ def _select_backward(grad, sizes, dim, index):
     return _aten.select_scatter.default(_aten.new_zeros.default(grad, sizes), grad, dim, index)
 
 
+# -- bags of embeddings ----------------------------------------------------------------------------------------------
+
+_SUM, _MEAN = 0, 1
+
+
+def _embedding_bag_backward(grad, indices, offsets, offset2bag, bag_size, maximum_indices, num_weights, by_frequency, mode, sparse, sample_weights,
+                            padding_idx=-1):
+    """Each row that was read gets the gradient of its bag. Which bag that is, PyTorch finds out in the same way: it counts the offsets up to the row."""
+    if (by_frequency or sparse or mode not in (_SUM, _MEAN) or sample_weights is not None or not _are_wide(grad) or grad.dim() != 2
+            or indices.dim() != 1 or indices.shape[0] == 0):
+        return NotImplemented
+    rows = indices.shape[0]
+    if mode == _MEAN:
+        sizes = _aten._to_copy.default(_aten.slice.Tensor(bag_size, 0, 0, grad.shape[0]), dtype=grad.dtype)
+        grad = _aten.div.Tensor(grad, _aten.unsqueeze.default(sizes, 1))
+    begins = _aten.index_add.default(_aten.new_zeros.default(offsets, [rows + 1]), 0, offsets, _aten.ones_like.default(offsets))
+    bags = _aten.sub.Tensor(_aten.cumsum.default(_aten.slice.Tensor(begins, 0, 0, rows), 0), 1)
+    return _aten.embedding_dense_backward.default(_aten.index_select.default(grad, 0, bags), indices, num_weights, padding_idx, False)
+
+
 TABLE = {"aten.bernoulli_.float": _bernoulli_,
          "aten.native_batch_norm.default": _native_batch_norm,
          "aten.native_batch_norm_backward.default": _native_batch_norm_backward,
@@ -400,4 +420,5 @@ TABLE = {"aten.bernoulli_.float": _bernoulli_,
          "aten._scaled_dot_product_flash_attention_for_cpu.default": _flash_attention,
          "aten._scaled_dot_product_flash_attention_for_cpu_backward.default": _flash_attention_backward,
          "aten.slice_backward.default": _slice_backward,
-         "aten.select_backward.default": _select_backward}
+         "aten.select_backward.default": _select_backward,
+         "aten._embedding_bag_backward.default": _embedding_bag_backward}

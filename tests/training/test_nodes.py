@@ -550,3 +550,19 @@ def test_bags_of_an_embedding_are_compiled(mode):
     bag.zero_grad()
     bag(rows).tanh().mean().backward()
     torch.testing.assert_close(given, bag.weight.grad)
+
+
+@pytest.mark.parametrize("options", [{"mode": "sum"}, {"mode": "mean"}, {"mode": "sum", "padding_idx": 3}, {"mode": "mean", "padding_idx": 3}, {"mode": "mean", "include_last_offset": True}])
+def test_gradients_of_bags_of_any_length(options):
+    """Also of empty bags, and of rows that several bags have read; PyTorch's operator has no part in it."""
+    bag = nn.EmbeddingBag(12, 8, **options)
+    rows, offsets = torch.tensor([3, 5, 3, 11, 0, 3, 5, 5, 2]), torch.tensor([0, 2, 2, 7, 9] if "include_last_offset" in options else [0, 2, 2, 7, 9, 9])
+    compiled = kintsugi.compile(lambda rows, offsets: bag(rows, offsets).exp().sum())
+    for _ in range(3):
+        bag.zero_grad()
+        compiled(rows, offsets).backward()
+    given = bag.weight.grad.clone()
+    bag.zero_grad()
+    bag(rows, offsets).exp().sum().backward()
+    torch.testing.assert_close(given, bag.weight.grad)
+    assert kintsugi.stats(compiled)["kernels"][0]["library_calls"] == 1
