@@ -382,7 +382,22 @@ def _select_backward(grad, sizes, dim, index):
     return _aten.select_scatter.default(_aten.new_zeros.default(grad, sizes), grad, dim, index)
 
 
-# -- bags of embeddings ----------------------------------------------------------------------------------------------
+# -- embeddings, and bags of them ------------------------------------------------------------------------------------
+
+def _leave_if_sparse(weight, sparse):
+    """Gradients of a graph are dense. An embedding whose gradients are to be sparse stays by itself, so that the calls around it are compiled."""
+    if sparse and weight.requires_grad and torch.is_grad_enabled():
+        raise RuntimeError("gradients of an embedding are sparse")
+    return NotImplemented
+
+
+def _embedding(weight, indices, padding_idx=-1, by_frequency=False, sparse=False):
+    return _leave_if_sparse(weight, sparse)
+
+
+def _embedding_bag(weight, indices, offsets, by_frequency=False, mode=0, sparse=False, *others):
+    return _leave_if_sparse(weight, sparse)
+
 
 _SUM, _MEAN = 0, 1
 
@@ -421,4 +436,6 @@ TABLE = {"aten.bernoulli_.float": _bernoulli_,
          "aten._scaled_dot_product_flash_attention_for_cpu_backward.default": _flash_attention_backward,
          "aten.slice_backward.default": _slice_backward,
          "aten.select_backward.default": _select_backward,
+         "aten.embedding.default": _embedding,
+         "aten._embedding_bag.default": _embedding_bag,
          "aten._embedding_bag_backward.default": _embedding_bag_backward}

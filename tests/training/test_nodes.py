@@ -5,7 +5,7 @@ import threading
 import pytest
 import torch
 import torch.nn.functional as F
-from launches import kintsugi, runs, versions
+from launches import engine, kintsugi, runs, versions
 from torch import nn
 
 
@@ -566,3 +566,25 @@ def test_gradients_of_bags_of_any_length(options):
     bag(rows, offsets).exp().sum().backward()
     torch.testing.assert_close(given, bag.weight.grad)
     assert kintsugi.stats(compiled)["kernels"][0]["library_calls"] == 1
+
+
+@pytest.mark.parametrize("layer", [nn.Embedding, nn.EmbeddingBag])
+def test_what_surrounds_an_embedding_with_sparse_gradients_is_compiled(layer):
+    embed, first, last = layer(50, 8, sparse=True), nn.Linear(6, 8), nn.Linear(8, 3)
+    rows, x = torch.randint(0, 50, (32, 1)), torch.randn(32, 6)
+
+    def loss(rows, x):
+        return last(F.silu(embed(rows).view(32, 8) * first(x).tanh().exp())).square().mean()
+
+    def gradients(loss):
+        for module in (embed, first, last):
+            module.zero_grad()
+        loss(rows, x).backward()
+        assert embed.weight.grad.is_sparse
+        return [embed.weight.grad.to_dense(), *(p.grad for p in (*first.parameters(), *last.parameters()))]
+    compiled, wanted = kintsugi.compile(loss), gradients(loss)
+    for _ in range(4):
+        for mine, theirs in zip(gradients(compiled), wanted, strict=True):
+            torch.testing.assert_close(mine, theirs)
+    assert any(part["compiled"] for part in kintsugi.stats(compiled)["kernels"])
+    assert any(event["event"] == "fallback" and "gradients of an embedding are sparse" in event["reason"] for event in engine.events())

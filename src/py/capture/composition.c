@@ -20,6 +20,18 @@ find_composition(PyObject *name)
     return table == NULL ? NULL : PyDict_GetItem(table, name);
 }
 
+/* What it raises says why the operator cannot be captured. */
+static void
+note_reason(capturing *c, PyObject *error)
+{
+    PyObject *text = PyObject_Str(error);
+    const char *chars = text == NULL ? NULL : PyUnicode_AsUTF8(text);
+    if (chars != NULL)
+        kin_capture_refuse(c, "%s", chars);
+    PyErr_Clear();
+    Py_XDECREF(text);
+}
+
 /* Its operators come to the capture in place of the one. NULL without an exception: it does not do these arguments. */
 static PyObject *
 note_composition(capturing *c, PyObject *function, PyObject *args, PyObject *kwargs)
@@ -33,6 +45,8 @@ note_composition(capturing *c, PyObject *function, PyObject *args, PyObject *kwa
     PyErr_Fetch(&type, &error, &tb);
     PyObject *popped = PyObject_CallOneArg(T.pop, Py_None);
     Py_XDECREF(popped);
+    if (error != NULL)
+        note_reason(c, error);
     PyErr_Restore(type, error, tb);
     kin_mode_end(mode);
     Py_DECREF(mode);
