@@ -8,6 +8,8 @@ import torch
 from torch import nn
 
 import kintsugi
+from kintsugi._api import engine_of
+from kintsugi._engine import engine
 
 
 class Scaled:
@@ -80,3 +82,40 @@ def test_another_call_of_the_class_or_another_state_is_noticed():
     assert gives(50.0)
     Adds.__call__ = torch.cos  # a C function is no method
     assert gives(1.0)
+
+
+def of_a_generator(x):
+    return LAYER(*(x - i for i in range(1))), KEPT(*(x + i for i in range(2))), KEPT.calls
+
+
+def of_a_generator_with_keywords(x):
+    return KEPT(*(x + i for i in range(2)), z=x.sum()), KEPT.calls
+
+
+def made_inside_of_a_generator(x):
+    scaled = Scaled(3)
+    return scaled(*(x * i for i in (1, 2))), scaled.calls
+
+
+@pytest.mark.parametrize("fn", [of_a_generator, of_a_generator_with_keywords, made_inside_of_a_generator])
+def test_a_call_with_the_items_of_a_generator_goes_on_into_the_object(fn):
+    compiled = kintsugi.compile(fn)
+    for size in (2, 2, 2, 3):
+        x = torch.randn(size)
+        KEPT.calls = 0
+        wanted = fn(x)
+        KEPT.calls = 0
+        given = compiled(x)
+        assert given[-1] == wanted[-1]
+        assert all(torch.equal(a, b) for a, b in zip(given[:-1], wanted[:-1], strict=True))
+    steps = engine.dump(engine_of(compiled).entries()[0])["steps"]
+    assert not [s["text"] for s in steps if "opaque" in s["flags"]]
+
+
+def test_a_weight_norm_leaves_a_graph_whole():
+    """PyTorch's parametrizations call their first module with the items of a generator."""
+    model = nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(4, 4)), nn.ReLU(), nn.utils.parametrizations.weight_norm(nn.Linear(4, 2)))
+    compiled, x = kintsugi.compile(model), torch.randn(3, 4)
+    for _ in range(3):
+        assert torch.equal(compiled(x), model(x))
+    assert not [s["text"] for s in engine.dump(engine_of(compiled).entries()[0])["steps"] if "opaque" in s["flags"]]

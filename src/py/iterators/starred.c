@@ -55,12 +55,18 @@ rec_hand_over(rec *r, const rec_consumer *c, const kin_vid *items, uint32_t n, i
     return true;
 }
 
-/* The function that a call goes on to, with the object it is bound to; 0: not a Python function. A class of named tuples does nothing behind its __new__. */
+/* The function that a call goes on to, with the object it is bound to; 0: not a Python function. An object, as a module, has the __call__ of its class. A class of
+ * named tuples does nothing behind its __new__. */
 static kin_vid
 called_function(rec *r, kin_vid callee, kin_vid *self)
 {
     rec_virtual *f = VIRTUAL(r, callee);
     bool method = f != NULL && f->kind == VIRTUAL_METHOD;
+    PyObject *call = method ? NULL : rec_call_in_python(r, callee);
+    if (call != NULL && rec_can_inline(r, call)) {
+        *self = callee;
+        return rec_call_of_instance(r, callee, call);
+    }
     kin_vid func = method ? f->items[0] : callee, made = f == NULL ? rec_named_tuple_new(r, callee) : 0;
     *self = method ? f->items[1] : made != 0 ? rec_as_const(r, callee) : 0;
     if (made != 0)
