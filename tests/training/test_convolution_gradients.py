@@ -80,6 +80,39 @@ def test_gradients_of_a_convolution(name):
         assert any("library.conv_backward_weight" in n for n in names) and any("library.conv_backward_image" in n for n in names)
 
 
+# in, out, kernel, stride, padding, dilation, groups, size
+DILATED = {
+    "two": (16, 32, 3, 1, 2, 2, 1, 14),
+    "without-padding": (32, 16, 3, 1, 0, 3, 1, 15),
+    "beyond-the-image": (16, 16, 3, 1, 6, 5, 1, 9),
+    "more-padding": (16, 24, 2, 1, 5, 2, 1, 11),
+    "one-dim-of-it": (16, 16, (3, 2), 1, (2, 0), (2, 1), 1, 13),
+    "few-channels": (3, 32, 5, 1, 4, 2, 1, 20),
+    "depthwise": (32, 32, 3, 1, 2, 2, 32, 12),
+    "groups": (32, 48, 3, 1, 3, 3, 2, 12),
+    "stride": (16, 32, 3, 2, 2, 2, 1, 17),
+}
+
+
+@needs_own_products
+@pytest.mark.parametrize("name", DILATED)
+def test_gradients_of_a_dilated_convolution(name):
+    torch.manual_seed(11)
+    width, out, kernel, stride, padding, dilation, groups, size = DILATED[name]
+    names = check(nn.Conv2d(width, out, kernel, stride, padding, dilation, groups), torch.randn(4, width, size, size, requires_grad=True))
+    assert any("aten.convolution_backward" in n for n in names) == (name == "stride")
+
+
+@needs_own_products
+def test_gradients_of_dilated_convolutions_of_one_dim_and_transposed_ones():
+    torch.manual_seed(12)
+    for model, x in ((nn.Conv1d(16, 32, 2, dilation=8), torch.randn(4, 16, 200)), (nn.Conv1d(24, 24, 3, padding=4, dilation=4, groups=24), torch.randn(4, 24, 300)),
+                     (nn.ConvTranspose2d(16, 24, 3, padding=1, dilation=2), torch.randn(4, 16, 9, 9)),
+                     (nn.ConvTranspose2d(16, 24, 3, stride=2, padding=1, dilation=2), torch.randn(4, 16, 9, 9))):
+        names = check(model, x.requires_grad_())
+        assert not any("aten.convolution_backward" in n for n in names)
+
+
 # in, out, kernel, stride, padding, output padding, size
 TRANSPOSED = {
     "kernel-as-stride": (48, 32, 2, 2, 0, 0, 12),

@@ -42,7 +42,7 @@ bool kin_convolution_has_blocks(int64_t channels, int64_t filters, int64_t group
 /* False without memory, or when `then` failed. */
 bool kin_convolution_run(const kin_convolution *x, kin_parallel parallel);
 
-/* The same for transposed ones (transposed.c): weight [channels, filters, ...]; one group, no dilation, kernels not smaller than strides. */
+/* The same for transposed ones (transposed.c): weight [channels, filters, ...]; one group, dilation only without strides, kernels not smaller than strides. */
 bool kin_transposed_suits(const kin_convolution *x);
 size_t kin_transposed_panels_len(const kin_convolution *x);
 void kin_transposed_make_panels(const kin_convolution *x, const float *weight, const int64_t *strides, float *panels);

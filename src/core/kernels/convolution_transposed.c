@@ -1,5 +1,6 @@
 /* Transposed convolutions (convolution.h): results whose positions have the same remainder by the stride see the same taps of the kernel, every
- * stride-th of them, in reverse order. For each combination of remainders that is an ordinary convolution, whose results are scattered.
+ * stride-th of them, in reverse order. For each combination of remainders that is an ordinary convolution, whose results are scattered. Where taps lie apart
+ * the stride is 1: that is one convolution, with the same taps.
  */
 #include "core/kernels/convolution.h"
 
@@ -11,7 +12,7 @@ bool
 kin_transposed_suits(const kin_convolution *x)
 {
     for (int d = 0; d < SPACE; d++)
-        if (x->dilation[d] != 1 || x->kernel[d] < x->stride[d])
+        if ((x->dilation[d] != 1 && x->stride[d] != 1) || x->kernel[d] < x->stride[d])
             return false;
     return x->groups == 1;
 }
@@ -33,7 +34,7 @@ phase_of(const kin_convolution *x, int64_t phase, int64_t *at, int64_t *first)
         at[d] = phase % s;
         first[d] = (at[d] + x->padding[d]) % s;
         c.kernel[d] = (x->kernel[d] - first[d] + s - 1) / s;
-        c.padding[d] = c.kernel[d] - 1 - (at[d] + x->padding[d]) / s;
+        c.padding[d] = x->dilation[d] * (c.kernel[d] - 1) - (at[d] + x->padding[d]) / s;
         c.out[d] = at[d] < x->out[d] ? (x->out[d] - at[d] + s - 1) / s : 0;
         c.stride[d] = 1;
     }

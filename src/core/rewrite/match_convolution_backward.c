@@ -73,7 +73,7 @@ rewrite_reads_convolution_backward(const rewriting *r, kin_irn call, kin_library
         !rewrite_read_ints(r, &args[6], n, out->dilation))
         return false;
     for (unsigned d = 0; d < n; d++)
-        if (out->dilation[d] != 1)
+        if (out->dilation[d] != 1 && out->stride[d] != 1 && !out->transposed)
             return false;
     return kin_ir_numel(r->p, x) > 0 && kin_ir_numel(r->p, weight) > 0 && kin_ir_numel(r->p, kin_ir_arg(r->p, call, 0)) > 0 && pays_to_turn(r, call);
 }
