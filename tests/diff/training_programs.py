@@ -298,8 +298,8 @@ class Maker:
         c, hgt, w = self.shape
         kind, out = self.r.randrange(8), self.r.choice((3, 4, 6))
         if kind < 3:
-            stride = self.r.choice((1, 1, 2)) if hgt >= 4 else 1
-            self.module_call(self.layer(f"nn.Conv2d({c}, {out}, 3, {stride}, 1, bias={self.r.choice((True, False))})"))
+            stride, apart = self.r.choice((1, 1, 2)) if hgt >= 4 else 1, self.r.choice((1, 1, 1, 2))
+            self.module_call(self.layer(f"nn.Conv2d({c}, {out}, 3, {stride}, {apart}, {apart}, bias={self.r.choice((True, False))})"))
             self.shape = (out, (hgt - 1) // stride + 1, (w - 1) // stride + 1)
         elif kind == 3 and hgt >= 4:
             self.say(self.r.choice(("h = F.max_pool2d(h, 2)", "h = F.avg_pool2d(h, 2)", "h = F.adaptive_avg_pool2d(h, (h.shape[2] // 2, h.shape[3] // 2))")))
@@ -343,6 +343,11 @@ class Maker:
         kind = r.choice(("vector", "vector", "vector", "sequence", "image", "tokens"))
         wants = ".requires_grad_()" if r.random() < 0.2 and kind != "tokens" else ""
         if kind == "tokens":
+            if r.random() < 0.2:
+                self.shape = (8,)
+                extra = r.choice(("", ", mode='sum'", ", mode='max'", ", mode='sum', padding_idx=0", ", padding_idx=3", ", mode='sum', sparse=True"))
+                self.say(f"h = {self.layer(f'nn.EmbeddingBag(12, 8{extra})')}(h)")
+                return [f"torch.randint(0, 12, ({b}, 5))" for b in batches]
             self.shape = (5, 8)
             extra = r.choice(("", "", ", padding_idx=0", ", max_norm=1.0", ", sparse=True", ", scale_grad_by_freq=True"))
             self.say(f"h = {self.layer(f'nn.Embedding(12, 8{extra})')}(h)" if r.random() < 0.8 else f"h = F.embedding(h, {self.parameter('12, 8')})")
