@@ -347,3 +347,14 @@ def test_a_gate_behind_a_convolution():
     """Of channels, of which the first are read together with the last."""
     conv, after = nn.Conv1d(32, 128, 3, padding=1), nn.Conv1d(64, 32, 1)
     run(lambda x: after(torch.nn.functional.glu(conv(x), 1)) * 2, torch.randn(2, 32, 40))
+
+
+def test_large_products_of_what_changes_each_call():
+    """They are BLAS's where it is as fast: with what follows, and whichever way both sides lie."""
+    def fn(a, b, c):
+        return torch.relu(a @ b + c), a.t() @ a, b[:, ::2].t() @ b
+    compiled = kintsugi.compile(fn)
+    for _ in range(4):
+        a, b, c = torch.randn(300, 512), torch.randn(512, 700), torch.randn(700)
+        for mine, theirs in zip(compiled(a, b, c), fn(a, b, c), strict=True):
+            assert (mine - theirs).abs().max() <= 1e-5 * theirs.abs().max()

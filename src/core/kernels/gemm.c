@@ -7,6 +7,7 @@
 
 #include "core/kernels/gemm_blocked.h"
 #include "core/tier/threads.h"
+#include "core/tier/tier.h"
 
 enum { ROW_MAJOR = 101, NO_TRANS = 111, TRANS = 112, PACKED = 151, B_MATRIX = 162 }; /* CBLAS's numbers */
 enum { FEW_ROWS = 4 }; /* up to here a product is bound by reading b, and BLAS does that as well as we do */
@@ -41,7 +42,11 @@ kin_gemm_reads(const kin_matrix *x)
 bool
 kin_gemm_is_own(const kin_blas *blas, int64_t m, const kin_matrix *b, bool packed)
 {
-    return b->form != KIN_MATRIX_FLOAT || (blas->own && (m > (packed ? 1 : FEW_ROWS) || (!packed && kin_gemm_blocked_reads(m, b))));
+    if (b->form != KIN_MATRIX_FLOAT)
+        return true;
+    if (!packed && blas->large && (double)m * (double)b->rows * (double)b->columns > KIN_TIER_LARGE_PRODUCT)
+        return false;
+    return blas->own && (m > (packed ? 1 : FEW_ROWS) || (!packed && kin_gemm_blocked_reads(m, b)));
 }
 
 bool

@@ -23,6 +23,7 @@ typedef struct {
     void (*compute)(int layout, int trans_a, int trans_b, int m, int n, int k, const float *a, int lda, const float *b,
                     int ldb, float beta, float *c, int ldc);
     bool own;              /* gemm_blocked.c does products of more than a few rows */
+    bool large;            /* ... but large ones with nothing packed are BLAS's */
     kin_parallel parallel; /* for these; NULL: one thread */
 } kin_blas;
 

@@ -17,7 +17,7 @@
 #include "py/run/run.h"
 
 static kin_blas found;
-static bool own_is_better; /* as measured */
+static bool own_is_better, large_is_worse; /* as measured */
 
 static bool
 find_symbol(const char *name, void *fn)
@@ -109,6 +109,7 @@ is_own_better(void)
     int before = one ? set_threads(1) : 0;
     contender both[2] = {{.blas = &own}, {.blas = &found}};
     bool better = time_products(both, one ? CLOCK_THREAD_CPUTIME_ID : CLOCK_PROCESS_CPUTIME_ID) && both[0].best < KIN_TIER_OWN_PRODUCTS * both[1].best;
+    large_is_worse = both[0].best > KIN_TIER_BLAS_LARGE * both[1].best;
     if (one)
         set_threads(before);
     return better;
@@ -128,6 +129,7 @@ launch_blas(void)
     if (!packs || !computes(true, false) || !computes(true, true))
         found.pack = NULL;
     found.own = own_is_better = found.gemm != NULL && is_own_better();
+    found.large = found.own && large_is_worse;
     found.parallel = kin_parallel_for;
     return found.gemm != NULL ? &found : NULL;
 }
@@ -138,5 +140,6 @@ kin_launch_set_products(int own)
     if (kin_capture_init() != KIN_OK || launch_blas() == NULL) /* symbols are found after that */
         return false;
     found.own = own < 0 ? own_is_better : own > 0 && kin_tile_here();
+    found.large = own < 0 && own_is_better && large_is_worse;
     return found.own;
 }
