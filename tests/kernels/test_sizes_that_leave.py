@@ -127,3 +127,22 @@ def test_a_way_of_its_own_keeps_the_code_of_the_others(module):
         kept = [v for v in versions(compiled) if v["runs"] > 0]
     assert [e for e in kintsugi.events() if e["seq"] > before and e["event"] == "extend"]
     assert len(had) > 0 and len(kept) >= len(had) and sum(v["runs"] for v in kept) > sum(v["runs"] for v in had)
+
+
+def test_a_batch_of_one_has_the_code_of_others():
+    """Batch, rows and columns are one loop, whether there are several images or one."""
+
+    def standardise(x):
+        x = x - x.mean(-1, keepdim=True)
+        return (x * (x * x).mean(-1, keepdim=True).rsqrt()).tanh()
+
+    compiled = kintsugi.compile(standardise)
+    with torch.no_grad():
+        for i, shape in enumerate([(3, 5, 7, 24), (2, 9, 4, 24), (4, 6, 8, 24), (5, 3, 9, 24), (1, 6, 8, 24), (1, 4, 9, 24)]):
+            if i == 4:
+                before = max(e["seq"] for e in kintsugi.events())
+            x = torch.randn(shape)
+            torch.testing.assert_close(compiled(x), standardise(x), rtol=1e-4, atol=1e-5)
+            kintsugi.wait_for_kernels()
+    assert runs(compiled) >= 3
+    assert sum(e["compiled"] for e in kintsugi.events() if e["seq"] > before and e["event"] == "lower") == 0

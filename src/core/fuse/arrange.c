@@ -392,3 +392,51 @@ kin_loops_arrange(kin_loops *k)
     free(deps);
     return ok;
 }
+
+/* The variable is in no expression. */
+static void
+forget_var(kin_loops *k, uint32_t var)
+{
+    for (kin_ix e = 0; e < k->ix.exprs.len; e++)
+        drop_terms(k, e, var);
+    for (uint32_t i = 0; i < k->ix.atoms.len; i++)
+        if (k->ix.atoms.at[i].kind == KIN_IX_VAR && k->ix.atoms.at[i].of == var)
+            k->ix.atoms.at[i] = (kin_ix_atom){.kind = KIN_IX_VALUE};
+}
+
+static void
+rename_var(kin_loops *k, uint32_t var, uint32_t to)
+{
+    k->vars.at[to] = k->vars.at[var];
+    if (k->vector_var == var)
+        k->vector_var = to;
+    for (uint32_t i = 0; i < k->ix.atoms.len; i++)
+        if (k->ix.atoms.at[i].kind == KIN_IX_VAR && k->ix.atoms.at[i].of == var)
+            k->ix.atoms.at[i].of = to;
+}
+
+void
+kin_loops_number(kin_loops *k)
+{
+    uint32_t n = 0;
+    for (uint32_t v = 0; v < k->vars.len; v++)
+        if (k->vars.at[v].size == 1 && v != k->vector_var)
+            forget_var(k, v);
+    for (uint32_t v = 0; v < k->vars.len; v++) {
+        if (k->vars.at[v].size == 1 && v != k->vector_var)
+            continue;
+        if (v != n)
+            rename_var(k, v, n);
+        n++;
+    }
+    k->vars.len = n;
+}
+
+bool
+kin_loops_finish(kin_loops *k)
+{
+    bool ok = kin_loops_arrange(k) && kin_loops_spill(k);
+    if (ok)
+        kin_loops_number(k);
+    return ok;
+}

@@ -229,7 +229,9 @@ arrange_window(fuse *f, kin_loops *k, const kin_irn_list *of, kin_irn result, fu
         return "memory";
     if (k->vector_var == KIN_LOOP_NO_VAR || has_jumps(k))
         return "columns are not neighbours in memory";
-    return check_parts(f, k, of, result, out);
+    why = check_parts(f, k, of, result, out);
+    kin_loops_number(k);
+    return why;
 }
 
 const char *

@@ -95,6 +95,10 @@ uint64_t kin_loops_index_deps(const kin_loops *k, kin_ix e, const uint64_t *deps
 bool kin_loops_arrange(kin_loops *k);
 /* Keeps values that several phases need, and expensive ones, in local buffers (spill.c). After arranging. */
 bool kin_loops_spill(kin_loops *k);
+/* Last of all: variables that were merged into others are gone, and the others are numbered without gaps, so that a batch of one has the kernels of larger ones. */
+void kin_loops_number(kin_loops *k);
+/* All three. False: out of memory. */
+bool kin_loops_finish(kin_loops *k);
 bool kin_loops_print(const kin_loops *k, kin_text *out);
 
 #endif

@@ -775,7 +775,7 @@ fuse_build(fuse *f, const statement *s, uint32_t n, bool final, kin_loops *k, ki
         split_var(&w);
     }
     k->nphases = count_phases(k);
-    if (final && w.why == NULL && !(kin_loops_arrange(k) && kin_loops_spill(k)))
+    if (final && w.why == NULL && !kin_loops_finish(k))
         fail(&w, "memory");
     return w.why;
 }
