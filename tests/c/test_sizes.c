@@ -267,6 +267,28 @@ test_plans_on_two_lines(void)
     kin_sizes_free(s);
 }
 
+/* Batches that are filled up to twelve elements: what is five times as many is no constant. And lengths for which rows and elements lie on a line. */
+static void
+test_filled_batches(void)
+{
+    static const int64_t filled[][2] = {{2, 6}, {3, 4}, {4, 3}, {6, 2}, {12, 1}}, line[][2] = {{2, 8}, {3, 6}, {4, 5}, {6, 4}, {12, 3}};
+    for (unsigned test = 0; test < 2; test++) {
+        const int64_t(*met)[2] = test == 0 ? filled : line;
+        int64_t n = 0;
+        kin_sizes *s = new_sizes(2, 1);
+        for (unsigned i = 0; i < 5; i++)
+            add(s, met[i][0], met[i][1], 5 * met[i][0] * met[i][1]);
+        CHECK(!asks(s, 3, 5, &n) && !asks(s, 5, 5, &n));
+        CHECK(kin_sizes_wants_more(s));
+        add(s, 10, 5, 250);
+        add(s, 7, 7, 245);
+        CHECK(asks(s, 4, 7, &n) && n == 140);
+        CHECK(asks(s, 5, 5, &n) && n == 125);
+        CHECK(!kin_sizes_wants_more(s));
+        kin_sizes_free(s);
+    }
+}
+
 static void
 test_what_is_not_answered(void)
 {
@@ -460,6 +482,7 @@ main(void)
     test_what_a_stride_leaves_open();
     test_what_strides_leave();
     test_plans_on_two_lines();
+    test_filled_batches();
     test_what_is_not_answered();
     test_what_programs_ask();
     test_what_is_not_believed();

@@ -239,3 +239,24 @@ def test_views_where_sizes_are_equal(kernels, program, kind):
             assert ours.stride() == theirs.stride() or 1 in ours.shape
         assert (got[0].data_ptr() == x.data_ptr()) == (expected[0].data_ptr() == x.data_ptr()), (n, k, apart)
     assert not any(e["event"] == "bug" for e in kintsugi.events() if e["seq"] > since)
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("budget", [24, 360])
+def test_batches_filled_up_to_a_number_of_elements(kernels, budget, dynamic):
+    """All plans have as many elements, until one comes that is not full."""
+
+    def call(x):
+        y = x.relu()
+        return y, torch.where(y > 0, y, y).tanh(), y.sum()
+
+    full = [(b, budget // b) for b in range(2, budget // 2) if budget % b == 0]
+    before = max((e["seq"] for e in kintsugi.events()), default=-1)
+    compiled = kintsugi.compile(call, dynamic=dynamic)
+    with torch.no_grad():
+        for b, n in [*full, *full[::-1], (3, 5), (5, 3), (4, 5), *((2 + i % 5, 3 + 7 * i % 11) for i in range(20))]:
+            x = torch.randn(b, n, 8)
+            for found, expected in zip(compiled(x), call(x), strict=True):
+                torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-3)
+            kintsugi.wait_for_kernels()
+    assert not [e["message"] for e in kintsugi.events() if e["seq"] > before and e["event"] == "bug"]

@@ -72,12 +72,6 @@ kin_sizes_known(const kin_sizes *s)
     return s->known;
 }
 
-bool
-kin_sizes_wants_more(const kin_sizes *s)
-{
-    return s->nsamples < NO_HOPE && !s->known;
-}
-
 /* -- columns ------------------------------------------------------------------------------------------------------------- */
 
 static int64_t

@@ -155,16 +155,12 @@ take_away(uint64_t *row, uint64_t known[][MOST_MONOMIALS], const unsigned *lead,
     return first;
 }
 
+/* Are the products at these sizes a sum of multiples of those in the plans? */
 static bool
-is_decided_for(const kin_sizes *s, const poly *f, const int64_t of[MOST_PARAMS])
+is_spanned(const kin_sizes *s, const poly *f, const uint8_t *params, unsigned nparams, const int64_t of[MOST_PARAMS])
 {
     uint64_t known[MOST_MONOMIALS][MOST_MONOMIALS], row[MOST_MONOMIALS];
-    unsigned lead[MOST_MONOMIALS], n = 0, nparams;
-    uint8_t params[4];
-    if (!params_of(f, params, &nparams))
-        return false;
-    if (nparams < 2)
-        return true;
+    unsigned lead[MOST_MONOMIALS], n = 0;
     for (uint32_t k = 0; k < s->nsamples; k++) {
         unsigned count = monomials(f, params, nparams, s->met[k], row), first = take_away(row, known, lead, n, count);
         if (n == count)
@@ -178,6 +174,61 @@ is_decided_for(const kin_sizes *s, const poly *f, const int64_t of[MOST_PARAMS])
     }
     unsigned count = monomials(f, params, nparams, of, row);
     return take_away(row, known, lead, n, count) == count;
+}
+
+static bool
+is_decided_for(const kin_sizes *s, const poly *f, const int64_t of[MOST_PARAMS])
+{
+    unsigned nparams;
+    uint8_t params[4];
+    return params_of(f, params, &nparams) && (nparams < 2 || is_spanned(s, f, params, nparams, of));
+}
+
+/* Is the product of these params (from 1; 0: none) another one here, though it was the same in all plans? */
+static bool
+leaves_constant(const kin_sizes *s, const int64_t of[MOST_PARAMS], term t)
+{
+    uint64_t first = 0, now = 1;
+    for (uint32_t k = 0; k <= s->nsamples; k++) {
+        const int64_t *values = k < s->nsamples ? s->met[k] : of;
+        now = 1;
+        for (unsigned i = 0; i < MOST_FACTORS; i++)
+            now = t.of[i] == 0 ? now : times(now, reduced(values[t.of[i] - 1]));
+        if (k == 0)
+            first = now;
+        else if (k < s->nsamples && now != first)
+            return false;
+    }
+    return now != first;
+}
+
+static bool
+are_free_spanned(const kin_sizes *s, const int64_t of[MOST_PARAMS])
+{
+    static const uint8_t free_ones[MOST_FREE] = {1, 2, 3, 4};
+    const poly three = {.nterms = 1, .term = {{{1, 2, 3}}}}, none = {0};
+    return s->nfree < 2 || is_spanned(s, s->nfree == 3 ? &three : &none, free_ones, s->nfree, of);
+}
+
+/* Batches that are filled up to a number of elements (12 rows of 1, 6 of 2, 4 of 3) have that number in all plans: it is no constant, and 2 and 11 of them are another one. So the products
+ * of the sizes that vary must be decided by the plans, whatever the numbers are made of; and what was constant must be, for products of what is left of sizes that are divided, too. */
+static bool
+are_products_decided(const kin_sizes *s, const int64_t of[MOST_PARAMS])
+{
+    if (!are_free_spanned(s, of))
+        return false;
+    for (uint8_t q = 2; q <= s->nparams; q++)
+        for (uint8_t p = 1; p < q; p++)
+            if (leaves_constant(s, of, (term){{0, p, q}}) || leaves_constant(s, of, (term){{p, p, q}}) || leaves_constant(s, of, (term){{p, q, q}}))
+                return false;
+    return true;
+}
+
+bool
+kin_sizes_wants_more(const kin_sizes *s)
+{
+    static const int64_t any[MOST_PARAMS] = {1000003, 2000029, 4000037, 8000009}; /* a combination of those in the plans only if all sizes are */
+    return s->nsamples < NO_HOPE && (!s->known || s->fresh || !are_free_spanned(s, any));
 }
 
 /* Plans with other sizes of 0 and 1 say too little of numbers that several terms are added up to. */
@@ -275,7 +326,7 @@ values_for(kin_sizes *s, const int64_t *inputs, int64_t *values, beyond *out)
     for (uint32_t i = 0; i < s->ninputs; i++)
         if (inputs[i] != number_of(s, s->column_of[i], values))
             return false;
-    return are_answered_as_before(s, values) && are_decided(s, small_where_met(s, of, values), of);
+    return are_answered_as_before(s, values) && are_products_decided(s, of) && are_decided(s, small_where_met(s, of, values), of);
 }
 
 /* New memory: the values of all columns for these inputs; NULL: they are not known, if it were not for what is `out` of the ranges met. */
