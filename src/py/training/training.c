@@ -488,7 +488,7 @@ bool
 launch_training_is_twice(const launch_code *code)
 {
     const launch_training *t = code == NULL ? NULL : (const launch_training *)code->training;
-    return t != NULL && ((t->runs == KIN_TIER_TWICE_WINDOW && 2 * t->twice >= t->runs) || (t->runs == KIN_TIER_TWICE_SOON + 1 && t->twice >= KIN_TIER_TWICE_SOON));
+    return t != NULL && t->runs == KIN_TIER_TWICE_WINDOW && 2 * t->twice >= t->runs;
 }
 
 /* -- backward ----------------------------------------------------------------------------------------------------- */
