@@ -5,16 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/base/fault.h"
 #include "core/codegen/jit_priv.h"
 #include "core/base/clock.h"
 #include "core/fuse/key.h"
 #include "core/program/make.h"
 #include "core/codegen/rescue.h"
-#include "core/codegen/target.h"
 
 #ifdef KIN_LLVM
-#include <llvm-c/Analysis.h>
 
 typedef struct {
     kin_jit *jit;

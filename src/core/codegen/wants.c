@@ -55,15 +55,28 @@ listen(LLVMDiagnosticInfoRef info, void *arg)
     k->status = KIN_BREAK;
 }
 
-/* "kernel.3", with a section of its own, which can be taken out. */
-static void
-name_apart(LLVMModuleRef module, unsigned number)
+typedef struct {
+    char text[24];
+} kernel_name;
+
+/* "kernel.3"; "kernel", where it is the only one. */
+static kernel_name
+name_of(const worker *k, unsigned number)
 {
-    char name[24], section[32];
+    kernel_name name = {"kernel"};
+    if (k->n > 1)
+        snprintf(name.text, sizeof name.text, "kernel.%u", number);
+    return name;
+}
+
+/* A name and a section of its own, which can be taken out. */
+static void
+name_apart(LLVMModuleRef module, kernel_name name)
+{
+    char section[32];
     LLVMValueRef function = LLVMGetNamedFunction(module, "kernel");
-    int len = snprintf(name, sizeof name, "kernel.%u", number);
-    snprintf(section, sizeof section, ".text.%s", name);
-    LLVMSetValueName2(function, name, (size_t)len);
+    snprintf(section, sizeof section, ".text.%s", name.text);
+    LLVMSetValueName2(function, name.text, strlen(name.text));
     LLVMSetSection(function, section);
 }
 
@@ -75,7 +88,7 @@ emit_all(worker *k, LLVMModuleRef module)
         if (kin_fail_now(KIN_FAIL_LLVM) || !kin_emit(w->loops, &k->jit->target, &w->run, &(kin_open){&w->numbers, w->open}, module, &k->why))
             return KIN_BREAK;
         if (k->n > 1)
-            name_apart(module, i);
+            name_apart(module, name_of(k, i));
     }
     return KIN_OK;
 }
@@ -84,12 +97,8 @@ emit_all(worker *k, LLVMModuleRef module)
 static kin_status
 hand_out(worker *k, const void *bytes, size_t len)
 {
-    for (unsigned i = 0; i < k->n; i++) {
-        char name[24] = "kernel";
-        if (k->n > 1)
-            snprintf(name, sizeof name, "kernel.%u", i);
-        KIN_TRY(kin_object_extract(bytes, len, name, &k->wants[i]->object, &k->wants[i]->len, &k->why));
-    }
+    for (unsigned i = 0; i < k->n; i++)
+        KIN_TRY(kin_object_extract(bytes, len, name_of(k, i).text, &k->wants[i]->object, &k->wants[i]->len, &k->why));
     return KIN_OK;
 }
 

@@ -59,6 +59,12 @@ read_headers(loading *l)
     return l->symbols ? KIN_OK : refuse(l, "no symbols");
 }
 
+static size_t
+aligned(size_t at, size_t align)
+{
+    return align > 1 ? (at + align - 1) / align * align : at;
+}
+
 static kin_status
 place_sections(loading *l)
 {
@@ -70,11 +76,10 @@ place_sections(loading *l)
         l->places[i] = SIZE_MAX;
         if (!(s->sh_flags & SHF_ALLOC) || s->sh_type == kin_object_unwind || s->sh_size == 0)
             continue;
-        size_t align = s->sh_addralign > 1 ? s->sh_addralign : 1;
-        l->places[i] = (l->total + align - 1) / align * align;
+        l->places[i] = aligned(l->total, s->sh_addralign);
         l->total = l->places[i] + s->sh_size;
     }
-    l->stubs = (l->total + 15) / 16 * 16;
+    l->stubs = aligned(l->total, STUB);
     l->total = l->stubs + (size_t)l->nsymbols * STUB;
     return KIN_OK;
 }
@@ -158,7 +163,7 @@ place_all(loading *all, uint32_t n, size_t *total)
 {
     *total = 0;
     for (uint32_t i = 0; i < n; i++) {
-        all[i].total = (*total + 63) / 64 * 64;
+        all[i].total = aligned(*total, 64);
         KIN_TRY(read_headers(&all[i]));
         KIN_TRY(place_sections(&all[i]));
         *total = all[i].total;
@@ -258,12 +263,6 @@ keep_all(const loading *l, unsigned function, bool *kept)
     }
     for (unsigned i = 0; i < l->header->e_shnum; i++)
         kept[i] |= l->sections[i].sh_type == SHT_SYMTAB || l->sections[i].sh_type == SHT_STRTAB;
-}
-
-static size_t
-aligned(size_t at, size_t align)
-{
-    return align > 1 ? (at + align - 1) / align * align : at;
 }
 
 /* Writes the object to `out`, if it is not NULL: how long it is. Sections that are not kept have headers that say nothing, so that the others keep their numbers. */

@@ -118,6 +118,15 @@ is_product_of_two(term t)
     return t.of[0] == 0 && t.of[1] != t.of[2]; /* or one param alone */
 }
 
+static uint64_t
+product_of(term t, const int64_t *values)
+{
+    uint64_t value = 1;
+    for (unsigned k = 0; k < MOST_FACTORS; k++)
+        value = t.of[k] == 0 ? value : times(value, reduced(values[t.of[k] - 1]));
+    return value;
+}
+
 /* 1, the params, their products, and what else the polynomial is made of. */
 static unsigned
 monomials(const poly *f, const uint8_t *params, unsigned n, const int64_t *values, uint64_t out[MOST_MONOMIALS])
@@ -129,14 +138,9 @@ monomials(const poly *f, const uint8_t *params, unsigned n, const int64_t *value
         for (unsigned j = 0; j < i; j++)
             out[count++] = times(reduced(values[params[i] - 1]), reduced(values[params[j] - 1]));
     }
-    for (unsigned t = 0; t < f->nterms; t++) {
-        uint64_t value = 1;
-        if (is_product_of_two(f->term[t]))
-            continue;
-        for (unsigned k = 0; k < MOST_FACTORS; k++)
-            value = f->term[t].of[k] == 0 ? value : times(value, reduced(values[f->term[t].of[k] - 1]));
-        out[count++] = value;
-    }
+    for (unsigned t = 0; t < f->nterms; t++)
+        if (!is_product_of_two(f->term[t]))
+            out[count++] = product_of(f->term[t], values);
     return count;
 }
 
@@ -188,18 +192,11 @@ is_decided_for(const kin_sizes *s, const poly *f, const int64_t of[MOST_PARAMS])
 static bool
 leaves_constant(const kin_sizes *s, const int64_t of[MOST_PARAMS], term t)
 {
-    uint64_t first = 0, now = 1;
-    for (uint32_t k = 0; k <= s->nsamples; k++) {
-        const int64_t *values = k < s->nsamples ? s->met[k] : of;
-        now = 1;
-        for (unsigned i = 0; i < MOST_FACTORS; i++)
-            now = t.of[i] == 0 ? now : times(now, reduced(values[t.of[i] - 1]));
-        if (k == 0)
-            first = now;
-        else if (k < s->nsamples && now != first)
+    uint64_t first = product_of(t, s->met[0]);
+    for (uint32_t k = 1; k < s->nsamples; k++)
+        if (product_of(t, s->met[k]) != first)
             return false;
-    }
-    return now != first;
+    return product_of(t, of) != first;
 }
 
 static bool

@@ -13,19 +13,28 @@ defers_store(const kin_subgraph *subgraph, const kin_trace *t, uint32_t step)
     return s->flags & KIN_STEP_EFFECT && !kin_subgraph_calls(s) && kin_subgraph_defers(subgraph, t, step);
 }
 
-/* The subgraph whose range contains the step, from 1; 0 = none. Subgraphs do not overlap. */
+/* How many of these, which are in order, begin at the step or before it? `first`: where the first of them begins; they lie `apart` bytes apart. */
 static uint32_t
-subgraph_around(const kin_subgraphs *subgraphs, uint32_t step)
+count_begun(const uint32_t *first, size_t apart, uint32_t n, uint32_t step)
 {
-    uint32_t low = 0, high = subgraphs->at.len;
+    uint32_t low = 0, high = n;
     while (low < high) {
         uint32_t mid = low + (high - low) / 2;
-        if (subgraphs->at.at[mid].first <= step)
+        if (*(const uint32_t *)((const char *)first + mid * apart) <= step)
             low = mid + 1;
         else
             high = mid;
     }
-    return low > 0 && step <= subgraphs->at.at[low - 1].last ? low : 0;
+    return low;
+}
+
+/* The subgraph whose range contains the step, from 1; 0 = none. Subgraphs do not overlap. */
+static uint32_t
+subgraph_around(const kin_subgraphs *subgraphs, uint32_t step)
+{
+    const kin_subgraph *at = subgraphs->at.at;
+    uint32_t n = subgraphs->at.len > 0 ? count_begun(&at->first, sizeof *at, subgraphs->at.len, step) : 0;
+    return n > 0 && step <= at[n - 1].last ? n : 0;
 }
 
 static kin_status
@@ -47,15 +56,9 @@ find_sides(const kin_trace *t, kin_subgraphs *subgraphs)
 static const kin_side *
 side_of(const kin_subgraphs *subgraphs, uint32_t step)
 {
-    uint32_t low = 0, high = subgraphs->sides.len;
-    while (low < high) {
-        uint32_t mid = low + (high - low) / 2;
-        if (subgraphs->sides.at[mid].begins <= step)
-            low = mid + 1;
-        else
-            high = mid;
-    }
-    return low > 0 ? &subgraphs->sides.at[low - 1] : NULL;
+    const kin_side *sides = subgraphs->sides.at;
+    uint32_t n = subgraphs->sides.len > 0 ? count_begun(&sides->begins, sizeof *sides, subgraphs->sides.len, step) : 0;
+    return n > 0 ? &sides[n - 1] : NULL;
 }
 
 /* Is the step reached only where the subgraph that makes the value was left before it ran? Its deferred calls have run one by one then. */
