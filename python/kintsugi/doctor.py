@@ -62,7 +62,7 @@ def _parts(facts):
     if facts["tiles"]:
         yield "own products", "on", "matrix products, attention, recurrent layers and half precision in own code where it is faster"
     else:
-        yield ("own products", "info", "need AVX-512, which this processor lacks: matrix products, convolutions, attention, recurrent layers and half "
+        yield ("own products", "info", "need AVX2, which this processor lacks: matrix products, convolutions, attention, recurrent layers and half "
                                        "precision are PyTorch's; everything around them is compiled")
     if facts["write_tracking"]:
         yield "packed weights", "on", "the kernel reports writes to memory"

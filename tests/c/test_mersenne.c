@@ -1,5 +1,5 @@
 /* Draws by vectors against the generator's definition, from any place in its words on. */
-#include "core/kernels/mersenne.h"
+#include "core/tiles/mersenne.h"
 
 #include <math.h>
 #include <string.h>
@@ -44,7 +44,7 @@ check_draws(uint32_t next, double p, int64_t n)
         ours.words[i] = 1812433253u * (ours.words[i - 1] ^ ours.words[i - 1] >> 30) + i;
     plain = ours;
     made[n] = 7;
-    kin_mersenne_bernoulli(&ours, p, n, made);
+    kin_tile_bernoulli(&ours, p, n, made);
     bool same = made[n] == 7;
     for (int64_t i = 0; i < n; i++)
         same = same && made[i] == draw(&plain, p);

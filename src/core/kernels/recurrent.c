@@ -4,7 +4,6 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-#include "core/kernels/gates.h"
 #include "core/tier/threads.h"
 #include "core/tiles/tile.h"
 
@@ -76,7 +75,7 @@ static void
 multiply(int64_t rows, int64_t k, int64_t columns, const float *from, const float *panels, float *to, bool add)
 {
     if (rows == 1) {
-        kin_gates_multiply_row(columns, k, from, panels, to, add);
+        kin_tile_gates_multiply_row(columns, k, from, panels, to, add);
         return;
     }
     for (int64_t j = 0; j < columns; j += KIN_TILE_COLUMNS) {
@@ -96,10 +95,10 @@ finish_row(const walker *w, int64_t step, int64_t i, const float *before, float 
     float *gates = w->gates + i * w->columns;
     float *kept = w->kept == NULL ? NULL : w->kept + (step * x->batch + w->first + i) * kin_cell_keeps(x->cell) * x->width;
     switch (x->cell) {
-    case KIN_CELL_LSTM: kin_gates_lstm(x->width, gates, w->c + i * x->width, to, kept); break;
-    case KIN_CELL_GRU: kin_gates_gru(x->width, row_from(w, step, i), gates, x->bias != NULL ? w->bias : NULL, before, to, kept); break;
-    case KIN_CELL_TANH: kin_gates_tanh(x->width, gates, to); break;
-    case KIN_CELL_RELU: kin_gates_relu(x->width, gates, to); break;
+    case KIN_CELL_LSTM: kin_tile_gates_lstm(x->width, gates, w->c + i * x->width, to, kept); break;
+    case KIN_CELL_GRU: kin_tile_gates_gru(x->width, row_from(w, step, i), gates, x->bias != NULL ? w->bias : NULL, before, to, kept); break;
+    case KIN_CELL_TANH: kin_tile_gates_tanh(x->width, gates, to); break;
+    case KIN_CELL_RELU: kin_tile_gates_relu(x->width, gates, to); break;
     }
 }
 
@@ -244,9 +243,9 @@ back_row(const walker_back *w, int64_t step, int64_t i)
     const float *kept = row_at(x->kept, x->kept_strides, step, row, kin_cell_keeps(x->cell) * x->width, w->row + x->width);
     const float *before = before_of(w, step, i);
     if (x->cell == KIN_CELL_LSTM)
-        kin_gates_lstm_backward(x->width, kept, before, h, w->c + i * x->width, to);
+        kin_tile_gates_lstm_backward(x->width, kept, before, h, w->c + i * x->width, to);
     else
-        kin_gates_gru_backward(x->width, kept, before, h, to, to_at(w, step, i, true));
+        kin_tile_gates_gru_backward(x->width, kept, before, h, to, to_at(w, step, i, true));
 }
 
 static bool

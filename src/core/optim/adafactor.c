@@ -15,7 +15,7 @@ enum { LANES = 16, STRIP = 64, SHORT = 4096 };
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* -- inner loops, once for AVX-512 and once for any processor ------------------------------------------------------------ */
+/* -- inner loops, once for AVX-512, for AVX2 and for any processor --------------------------------------------------------- */
 
 INLINE double
 add_lanes(const float *lanes)
@@ -118,7 +118,8 @@ typedef struct {
 
 LOOPS(plain, )
 #if defined(__x86_64__)
-LOOPS(wide, __attribute__((target("avx512f"))))
+LOOPS(avx512, __attribute__((target("avx512f"))))
+LOOPS(avx2, __attribute__((target("avx2"))))
 #endif
 
 static const loops *
@@ -126,7 +127,9 @@ find_loops(void)
 {
 #if defined(__x86_64__)
     if (__builtin_cpu_supports("avx512f"))
-        return &wide;
+        return &avx512;
+    if (__builtin_cpu_supports("avx2"))
+        return &avx2;
 #endif
     return &plain;
 }

@@ -1,5 +1,5 @@
-/* One pass over parameters, gradients and states (optim.h). The loops are plain C, vectorised by the compiler, once for AVX-512 and
- * once for any processor. */
+/* One pass over parameters, gradients and states (optim.h). The loops are plain C, vectorised by the compiler, once for AVX-512,
+ * once for AVX2 and once for any processor. */
 #include "core/optim/optim.h"
 #include "core/tier/threads.h"
 
@@ -310,14 +310,34 @@ run_avx512(const kin_optim_tensor *t, int64_t begin, int64_t end)
 {
     run_stretch(true, t, begin, end);
 }
+
+__attribute__((target("avx2,fma"))) static void
+run_avx2(const kin_optim_tensor *t, int64_t begin, int64_t end)
+{
+    run_stretch(true, t, begin, end);
+}
 #endif
+
+typedef void (*runner)(const kin_optim_tensor *t, int64_t begin, int64_t end);
+
+static runner
+find_runner(void)
+{
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("fma") && __builtin_cpu_supports("avx512f"))
+        return run_avx512;
+    if (__builtin_cpu_supports("fma") && __builtin_cpu_supports("avx2"))
+        return run_avx2;
+#endif
+    return run_anywhere;
+}
 
 /* -- all tensors ---------------------------------------------------------------------------------------------------- */
 
 typedef struct {
     const kin_optim_tensor *tensors;
     size_t n;
-    bool wide;
+    runner run;
 } table;
 
 /* Elements [begin, end), counted over all tensors. */
@@ -336,15 +356,8 @@ run_share(int64_t begin, int64_t end, void *arg)
     for (; low < all->n && all->tensors[low].before < end; low++) {
         const kin_optim_tensor *t = &all->tensors[low];
         int64_t from = begin > t->before ? begin - t->before : 0, to = end - t->before < t->n ? end - t->before : t->n;
-        if (from >= to)
-            continue;
-#if defined(__x86_64__)
-        if (all->wide) {
-            run_avx512(t, from, to);
-            continue;
-        }
-#endif
-        run_anywhere(t, from, to);
+        if (from < to)
+            all->run(t, from, to);
     }
 }
 
@@ -356,10 +369,7 @@ kin_optim_run(kin_optim_tensor *tensors, size_t n, kin_optim_parallel parallel)
         tensors[i].before = total;
         total += tensors[i].n;
     }
-    table all = {.tensors = tensors, .n = n};
-#if defined(__x86_64__)
-    all.wide = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("fma");
-#endif
+    table all = {.tensors = tensors, .n = n, .run = find_runner()};
     if (total > KIN_TIER_THREAD_OPTIMIZER && parallel != NULL)
         parallel(total, KIN_TIER_THREAD_OPTIMIZER, run_share, &all);
     else if (total > 0)

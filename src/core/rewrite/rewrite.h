@@ -10,7 +10,7 @@
  *   It runs in core/kernels/convolution.h if that supports it, else in PyTorch's library. Both prefer channels-last memory
  *   (channels_last.c).
  *   1x1 convolutions are matrix products in such memory; what follows is fused after them.
- * - Draws for dropout are calls of core/kernels/mersenne.h.
+ * - Draws for dropout are calls of core/tiles/mersenne.h.
  * - Gradients of convolutions: a transposed convolution for the image, a call of core/kernels/convolution_weight.h for the filters.
  */
 #ifndef KIN_REWRITE_REWRITE_H

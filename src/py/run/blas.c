@@ -60,20 +60,12 @@ typedef struct {
     double best; /* ns */
 } contender;
 
-/* Is it on one side of the limit by far? */
-static bool
-is_clear(const contender *both)
-{
-    double ratio = both[0].best / both[1].best;
-    return ratio < KIN_TIER_OWN_PRODUCTS_CLEARLY || ratio > KIN_TIER_BLAS_CLEARLY;
-}
-
-/* A product with b packed as it is done for frozen weights, by each of two in turns: the processor's clock may change meanwhile, and then does so for both. False
- * without memory. */
+/* A product with b packed as it is done for frozen weights, by each of two in turns: the processor's clock may change meanwhile, and then does so for both. Short
+ * ones, many times: what else runs on a core disturbs few of them. After few turns only the first may have won. False without memory. */
 static bool
 time_products(contender *both, clockid_t clock)
 {
-    enum { M = 96, K = 256, N = 256, TURNS = 12, FEW = 3 };
+    enum { M = 42, K = 256, N = 256, TURNS = 30, FEW = 6 };
     float *room = calloc(M * K + K * N + M * N, sizeof *room);
     if (room == NULL)
         return false;
@@ -81,7 +73,7 @@ time_products(contender *both, clockid_t clock)
     for (int i = 0; i < 2; i++)
         both[i].form = kin_gemm_wants_packed(both[i].blas, M, &b) ? kin_gemm_pack(both[i].blas, M, &b) : NULL;
     bool ok = true;
-    for (int turn = 0; ok && turn < 2 * TURNS && (turn < 2 * FEW || turn % 2 == 1 || !is_clear(both)); turn++) {
+    for (int turn = 0; ok && turn < 2 * TURNS && (turn < 2 * FEW || turn % 2 == 1 || both[0].best >= KIN_TIER_OWN_PRODUCTS_CLEARLY * both[1].best); turn++) {
         contender *one = &both[turn % 2];
         double start = kin_clock_read(clock);
         ok = kin_gemm(one->blas, &a, &b, one->form, room + M * K + K * N, NULL);

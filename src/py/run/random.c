@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-#include "core/kernels/mersenne.h"
+#include "core/tiles/mersenne.h"
 #include "core/tiles/tile.h"
 #include "py/aten/make.h"
 #include "py/aten/tensor.h"
@@ -72,7 +72,7 @@ draw_from(PyObject *from, double p, int64_t n, float *to)
         for (int i = 0; i < KIN_MERSENNE_WORDS; i++)
             m.words[i] = (uint32_t)w->words[i];
         m.next = (uint32_t)(KIN_MERSENNE_WORDS + 1 - w->left);
-        kin_mersenne_bernoulli(&m, p, n, to);
+        kin_tile_bernoulli(&m, p, n, to);
         for (int i = 0; i < KIN_MERSENNE_WORDS; i++)
             w->words[i] = m.words[i];
         w->left = (int32_t)(KIN_MERSENNE_WORDS + 1 - m.next);
