@@ -105,3 +105,105 @@ def test_every_exit(program):
             left = str(compiled(x, n))
             engine.force_exit(None)
             assert left == expected, (size, n, k)
+
+
+# -- zip, map and enumerate objects over generators that were made before the exit -----------------------------------------------------------------------
+
+
+def batches(x, size=2):
+    for i in range(0, x.shape[0], size):
+        yield x[i:i + size]
+
+
+class Rows:
+    def __init__(self, x):
+        self.x = x
+
+    def __iter__(self):
+        for i in range(len(self.x)):
+            yield self.x[i]
+
+
+def enumerated(x):
+    total = 0
+    for i, part in enumerate(batches(x)):
+        total = total + part.sum() * i
+    return total
+
+
+def enumerated_from(x):
+    return [part.sum() * i for i, part in enumerate(batches(x), 3)]
+
+
+def zipped(x):
+    total = 0
+    for a, b in zip(batches(x), batches(x * 2)):
+        total = total + (a * b).sum()
+    return total
+
+
+def mapped(x):
+    total = 0
+    for part in map(lambda t: t * 2, batches(x)):
+        total = total + part.sum()
+    return total
+
+
+def summed(x):
+    return sum(part.sum() for part in batches(x))
+
+
+def of_objects(x):
+    total = 0
+    for i, row in enumerate(Rows(x)):
+        total = total + row * i
+    return total
+
+
+def one_in_another(x):
+    total = 0
+    for i, (a, b) in enumerate(zip(batches(x), map(torch.sin, batches(x)))):
+        total = total + (a * b).sum() * i
+    return total
+
+
+def held_by_others_as_well(x):
+    parts = enumerate(batches(x))
+    box = [parts]
+    total = 0
+    for i, part in parts:
+        total = total + part.sum() * i
+        if i == 2:
+            break
+    return total, [part for _, part in box[0]]
+
+
+@pytest.mark.parametrize("fullgraph", [False, True])
+@pytest.mark.parametrize("fn", [enumerated, enumerated_from, zipped, mapped, summed, of_objects, one_in_another], ids=lambda fn: fn.__name__)
+def test_iterators_over_generators_of_other_lengths(fn, fullgraph):
+    compiled = kintsugi.compile(fn, backend="eager", fullgraph=fullgraph)
+    for n in (4, 5, 6, 7, 4, 9, 2, 6):
+        x = torch.arange(n * 3.0).reshape(n, 3)
+        assert all(map(torch.equal, torch.utils._pytree.tree_leaves(compiled(x)), torch.utils._pytree.tree_leaves(fn(x)))), n
+    assert kintsugi.stats(compiled)["breaks"] == 0
+
+
+def test_iterators_that_others_hold():
+    compiled = kintsugi.compile(held_by_others_as_well, backend="eager")
+    for n in (4, 5, 6, 7, 4, 9, 2, 6, 12):
+        x = torch.arange(n * 3.0).reshape(n, 3)
+        assert all(map(torch.equal, torch.utils._pytree.tree_leaves(compiled(x)), torch.utils._pytree.tree_leaves(held_by_others_as_well(x)))), n
+
+
+@pytest.mark.parametrize("fn", [enumerated, enumerated_from, zipped, mapped, summed, of_objects, one_in_another, held_by_others_as_well], ids=lambda fn: fn.__name__)
+def test_left_anywhere_among_iterators(fn):
+    compiled = kintsugi.compile(fn, backend="eager")
+    for n in (4, 5, 6, 8):
+        compiled(torch.arange(n * 3.0).reshape(n, 3))
+    for n in (4, 6, 9):
+        x = torch.arange(n * 3.0).reshape(n, 3)
+        for k in range(40):
+            engine.force_exit(k)
+            left = compiled(x)
+            engine.force_exit(None)
+            assert str(left) == str(fn(x)), (n, k)
