@@ -698,6 +698,25 @@ is_taken_back(const kin_entry *v, uint32_t i, const uint32_t *judged, uint32_t n
     return number != 0 && v->subgraphs->at.at[number - 1].launcher != NULL && (reads || kin_step_is_in(judged, njudged, i));
 }
 
+/* Tells it somebody something, or makes a text for that, without running code of the program's? The former is not done again (kin_run.again). */
+static bool
+is_told(const kin_entry *v, uint32_t i, const uint32_t *judged, uint32_t njudged)
+{
+    const kin_step *s = &v->trace.steps.at[i];
+    return judged != NULL && s->flags & KIN_STEP_REPORTS && !(s->flags & (KIN_STEP_RAISES | KIN_STEP_BREAK)) && kin_step_is_in(judged, njudged, i);
+}
+
+/* With what the backend gives, the program might go another way there than it did when it was recorded, and tell other things. */
+static bool
+decides(const kin_entry *v, uint32_t i)
+{
+    const kin_trace *t = &v->trace;
+    const kin_step *s = &t->steps.at[i];
+    const kin_val *val = s->kind == KIN_STEP_CHECK && s->nargs > 0 ? &t->vals.at[t->vids.at[s->args]] : NULL;
+    const kin_step *maker = val != NULL && val->kind == KIN_VAL_STEP ? &t->steps.at[val->step] : NULL;
+    return kin_step_decides_on_data(t, s) || (maker != NULL && maker->flags & KIN_STEP_TORCH && (s->imm == KIN_CHECK_TRUE || s->imm == KIN_CHECK_FALSE || s->imm == KIN_CHECK_EQ));
+}
+
 static bool
 only_computes(const kin_entry *v, uint32_t i)
 {
@@ -716,8 +735,13 @@ kin_custom_can_repeat(const kin_entry_object *entry, const uint32_t *judged, uin
     const kin_entry *v = entry->v;
     if (v == NULL || v->subgraphs == NULL || v->subgraphs->nsteps != v->trace.steps.len || v->trace.ngraphs == 0)
         return false;
-    for (uint32_t i = 0; i < v->trace.steps.len; i++)
-        if (!only_computes(v, i) && !is_taken_back(v, i, judged, njudged))
+    bool tells = false, decided = false;
+    for (uint32_t i = 0; i < v->trace.steps.len; i++) {
+        bool told = is_told(v, i, judged, njudged);
+        tells = tells || told;
+        decided = decided || decides(v, i);
+        if (!told && !only_computes(v, i) && !is_taken_back(v, i, judged, njudged))
             return false;
-    return own_graphs_compute(entry->v);
+    }
+    return !(tells && decided) && own_graphs_compute(entry->v);
 }

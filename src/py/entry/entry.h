@@ -63,6 +63,7 @@ typedef struct kin_entry {
     uint64_t launches;       /* subgraphs that ran compiled */
     uint64_t covered;        /* steps that those stood for */
     uint64_t waits;          /* subgraphs that ran step by step while their code was being compiled in the background */
+    bool again;              /* the next replay is the recorded call, made once more: what it tells others has been told */
     bool stepwise;           /* the last replay ran most of its steps one by one */
     uint32_t running;        /* replays in progress (recursion, threads) */
     uint32_t missed;         /* the fact that failed in the epoch at which a replay last left; UINT32_MAX: a path */

@@ -243,6 +243,7 @@ model_stays_a_call(rec *r, const rec_args *a)
 #define MODEL_own_iterator model_own_iterator
 #define MODEL_stays_a_call model_stays_a_call
 #define MODEL_id rec_model_id
+#define MODEL_lock rec_model_lock
 #define MODEL_hash rec_model_hash
 #define MODEL_type_call NULL /* iterators/construct.c is asked before */
 static const model_fn row_models[] = {

@@ -463,6 +463,27 @@ set_add(rec *r, const rec_args *a)
     return rec_model_value(r, a, rec_const(r, Py_None));
 }
 
+/* set.update(), set.difference_update() ... with any number of plain containers. */
+static bool
+set_update(rec *r, const rec_args *a)
+{
+    bool ok = a->npos > 0 && a->nkw == 0;
+    for (uint32_t i = 1; ok && i < a->npos; i++)
+        ok = O(r, a->args[i]) != NULL && rec_is_plain_value(O(r, a->args[i])) && needs_no_code(r, a->args[i], false);
+    return ok && mutate(r, a);
+}
+
+/* A lock is taken, for which other threads may be waited, or given back: what is known is out of date, but no code of the program's runs in this thread. */
+bool
+rec_model_lock(rec *r, const rec_args *a)
+{
+    PyObject *lock = a->npos > 0 ? O(r, a->args[0]) : NULL, *method = O(r, a->callee);
+    bool plain = lock != NULL && Py_IS_TYPE(method, &PyMethodDescr_Type) && Py_IS_TYPE(lock, PyDescr_TYPE(method));
+    for (uint32_t i = 1; plain && i < a->npos + a->nkw; i++)
+        plain = O(r, a->args[i]) != NULL && kin_is_exact_immutable(O(r, a->args[i]));
+    return plain && change(r, a);
+}
+
 /* A new set of what plain containers hold. */
 static bool
 set_union(rec *r, const rec_args *a)
@@ -621,6 +642,9 @@ list_count(rec *r, const rec_args *a)
 static bool
 list_remove(rec *r, const rec_args *a)
 {
+    bool older = a->npos == 2 && a->nkw == 0 && VIRTUAL(r, a->args[0]) == NULL && PyList_CheckExact(O(r, a->args[0]));
+    if (older && needs_no_code(r, a->args[0], true) && needs_no_code(r, a->args[1], true))
+        return change(r, a);
     if (a->npos != 2 || a->nkw != 0 || rec_known_list(r, a->args[0]) == NULL)
         return false;
     int at = rec_place_of_item(r, a->args[0], a->args[1], NULL);
@@ -634,5 +658,6 @@ const rec_method_row rec_method_rows[] = {
     {"dict.get", dict_get}, {"dict.__getitem__", dict_getitem}, {"dict.pop", dict_pop}, {"dict.setdefault", dict_setdefault}, {"dict.keys", dict_keys},
     {"dict.values", dict_values}, {"dict.items", dict_items}, {"dict.copy", dict_copy}, {"dict.clear", mutate},
     {"dict.update", dict_update}, {"dict.popitem", dict_popitem}, {"dict.__contains__", dict_contains},
-    {"set.add", set_add}, {"set.discard", mutate}, {"set.clear", mutate}, {"set.update", mutate}, {"set.copy", ask}, {"set.union", set_union},
-    {NULL, NULL}};
+    {"set.add", set_add}, {"set.discard", mutate}, {"set.clear", mutate}, {"set.update", set_update}, {"set.copy", ask}, {"set.union", set_union},
+    {"set.remove", mutate}, {"set.pop", mutate}, {"set.difference_update", set_update}, {"set.intersection_update", set_update},
+    {"set.symmetric_difference_update", set_update}, {NULL, NULL}};

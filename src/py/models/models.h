@@ -57,6 +57,7 @@ bool rec_new_method(rec *r, const rec_args *a);
 /* ---- hidden.c ---- */
 bool rec_model_ask(rec *r, const rec_args *a);       /* reads the outside world or hidden state, or acts on it; runs no Python code */
 bool rec_model_id(rec *r, const rec_args *a);
+bool rec_model_lock(rec *r, const rec_args *a);      /* a method of a lock; methods.c */
 bool rec_model_hash(rec *r, const rec_args *a);
 extern const rec_method_row rec_random_rows[];
 

@@ -283,7 +283,10 @@ lower(call_state *c, PyCodeObject *code, kin_entry_object *entry, PyObject *rand
         kin_cache_drop(&c->self->cache, entry);
     else if (filled && is_done_again(c->self) && kin_custom_can_repeat(entry, back ? written->judged.at : NULL, back ? written->judged.len : 0) && kin_random_restore(random)) {
         bool admitted = kin_signals_admit();
+        entry->v->again = true;
         Py_SETREF(*value, call_run_replay(c, entry, slots, false));
+        if (entry->v != NULL)
+            entry->v->again = false;
         if (admitted)
             kin_signals_hold();
         ok = *value != NULL;

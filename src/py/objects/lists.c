@@ -32,6 +32,38 @@ rec_extend_older(rec *r, const kin_vid *args)
     return true;
 }
 
+/* The method that does what dict |= or set -= does; NULL: none. */
+static const char *
+method_in_place(PyTypeObject *type, int imm)
+{
+    switch (imm) {
+    case KIN_BINARY_INPLACE_OR: return type == &PyDict_Type || type == &PySet_Type ? "update" : NULL;
+    case KIN_BINARY_INPLACE_AND: return type == &PySet_Type ? "intersection_update" : NULL;
+    case KIN_BINARY_INPLACE_SUBTRACT: return type == &PySet_Type ? "difference_update" : NULL;
+    case KIN_BINARY_INPLACE_XOR: return type == &PySet_Type ? "symmetric_difference_update" : NULL;
+    default: return NULL;
+    }
+}
+
+/* dict |= dict, set -= set, of one that is older than the recording. False: it is none, or comparing keys may run code. */
+bool
+rec_update_older(rec *r, int imm, const kin_vid *args)
+{
+    PyTypeObject *type = Py_TYPE(O(r, args[0]));
+    const char *method = VIRTUAL(r, args[0]) == NULL && O(r, args[1]) != NULL && Py_IS_TYPE(O(r, args[1]), type) ? method_in_place(type, imm) : NULL;
+    if (method == NULL || !rec_need_no_code(r, args[0], false) || !rec_need_no_code(r, args[1], false))
+        return false;
+    for (int i = 0; i < 2; i++)
+        if (VIRTUAL(r, args[i]) == NULL)
+            rec_need_type(r, args[i]);
+    const kin_vid call[3] = {rec_const(r, PyDict_GetItemString(kin_type_dict(type), method)), args[0], args[1]};
+    rec_step(r, KIN_STEP_CALL, KIN_STEP_EFFECT, call, 3);
+    rec_forget_contents(r);
+    rec_drop(r, 2);
+    rec_push(r, args[0]);
+    return true;
+}
+
 rec_virtual *
 rec_known_list(rec *r, kin_vid list)
 {

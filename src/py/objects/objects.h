@@ -89,6 +89,7 @@ void rec_operator_goes_on(rec *r, rec_frame *f);               /* ... it has ret
 rec_virtual *rec_known_list(rec *r, kin_vid list); /* a list made here whose items are known, or NULL */
 bool rec_holds_items(PyObject *obj);
 bool rec_extend_older(rec *r, const kin_vid *args);
+bool rec_update_older(rec *r, int imm, const kin_vid *args);
 PyObject *rec_list_extend(void);                   /* borrowed: list.extend, as the class has it */
 /* list[from:to] = items, which are known. False: nothing was written. */
 bool rec_list_splice(rec *r, kin_vid list, Py_ssize_t from, Py_ssize_t to, const kin_vid *items, uint32_t n);

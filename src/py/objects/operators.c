@@ -241,7 +241,7 @@ inplace_container(rec *r, int imm, const kin_vid *args)
     rec_virtual *f = VIRTUAL(r, args[0]);
     kin_vid *items = NULL;
     uint32_t n;
-    if (imm == KIN_BINARY_INPLACE_ADD && rec_extend_older(r, args))
+    if ((imm == KIN_BINARY_INPLACE_ADD && rec_extend_older(r, args)) || rec_update_older(r, imm, args))
         return true;
     bool known = f && f->known && tp == &PyList_Type && imm == 13 && rec_use_up(r, args[1], &items, &n);
     bool no_code = f != NULL && f->kind != VIRTUAL_ATTRS && rec_is_plain_value(O(r, args[1]));

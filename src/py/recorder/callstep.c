@@ -55,7 +55,7 @@ rec_call_step(rec *r, const rec_args *a, unsigned flags, int break_row)
     }
     all[0] = a->callee;
     memcpy(all + 1, a->args, (a->npos + a->nkw) * sizeof *a->args);
-    bool judged = flags & KIN_STEP_TORCH && !(flags & KIN_STEP_OPAQUE) && rec_written_judges_call(r, a);
+    bool judged = flags & KIN_STEP_TORCH && !(flags & KIN_STEP_OPAQUE) ? rec_written_judges_call(r, a) : flags & KIN_STEP_REPORTS && break_row < 0 && rec_written_judges_report(r, a);
     kin_vid out = rec_step_out(r, KIN_STEP_CALL, flags, all, a->npos + a->nkw + 1);
     uint32_t s = r->t->vals.at[out].step;
     rec_written_note(r, s, judged);

@@ -20,18 +20,19 @@ typedef struct {
 
 /* -- what the call has written to, so that it can be taken back and the call made once more (changes.c) -- */
 
-/* A word of the heap. */
+/* A word of the heap, or all that a container holds. */
 typedef struct {
     PyObject *base, *key; /* key may be NULL */
     kin_place kind;
     uint32_t index;
+    bool whole;      /* the container `base` */
     PyObject *other; /* what it does not hold now: the value before the call, or the one behind it; NULL: nothing was there */
 } kin_written_word;
 
 typedef struct kin_written {
     PyObject *tensors;          /* kintsugi._written.Tensors */
-    KIN_VEC(kin_written_word) words;
-    KIN_VEC(uint32_t) judged;   /* steps of torch calls that write to nothing but what `tensors` has saved */
+    KIN_VEC(kin_written_word) words; /* in the order of the first changes */
+    KIN_VEC(uint32_t) judged;   /* steps that change nothing but what was saved, or that need not be done again (KIN_STEP_REPORTS) */
 } kin_written;
 
 /* Puts everything back to what it was before the call. False: that cannot be, and nothing was changed. */

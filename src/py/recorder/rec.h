@@ -227,7 +227,9 @@ typedef struct {
     PyObject *before; /* a builtin immutable; NULL: something else, or nothing */
     PyObject *held;   /* for a custom backend: what it had, an immutable or a tensor; base and held are owned then */
     bool absent;      /* ... it had nothing: a new key, attribute or item of a list; held is None */
-    bool deleted;     /* ... and the word was emptied */
+    bool whole;       /* ... base is a container, held all that was in it */
+    bool covered;     /* ... by an earlier change that is whole */
+    bool deleted;     /* the word was emptied */
     bool undone;      /* it has that again */
 } rec_change;
 
@@ -419,6 +421,8 @@ bool rec_changes_undone(const rec *r);                           /* each place t
 void rec_written_begin(rec *r);
 bool rec_written_judges_call(rec *r, const rec_args *a); /* a torch call that is about to happen: what it writes to is saved */
 bool rec_written_judges_operator(rec *r, kin_step_kind kind, int imm, const kin_vid *args);
+bool rec_written_judges_change(rec *r, kin_step_kind kind, unsigned flags, const kin_vid *args, uint32_t n); /* ... a step that changes one container */
+bool rec_written_judges_report(rec *r, const rec_args *a); /* ... a call that tells somebody something (KIN_STEP_REPORTS), and runs no code of the program's */
 void rec_written_note(rec *r, uint32_t step, bool judged);
 void rec_written_truncate(rec *r, uint32_t len);
 struct kin_written *rec_written_end(rec *r); /* NULL: not all that the call has written to is known */

@@ -170,8 +170,10 @@ rec_step(rec *r, kin_step_kind kind, unsigned flags, const kin_vid *args, uint32
         rec_stop(r, "a class that the call has made may be changed");
     if (r->region != NULL && !rec_region_step(r, kind, &flags, args, n))
         return 0;
+    bool judged = rec_written_judges_change(r, kind, flags, args, n);
     if (!append_step(r, kind, flags, args, n))
         return 0;
+    rec_written_note(r, r->t->steps.len - 1, judged);
     if (r->region != NULL && flags & KIN_STEP_EFFECT && !rec_region_switches(r, kind, args))
         rec_region_acts(r);
     note_mortal(r, &r->t->steps.at[r->t->steps.len - 1]);

@@ -243,6 +243,15 @@ is_generator_at(PyObject *state)
     return is;
 }
 
+bool
+kin_pending_was_told(kin_run *r, const kin_step *s)
+{
+    bool told = r->again && (s->flags & (KIN_STEP_REPORTS | KIN_STEP_EFFECT)) == (KIN_STEP_REPORTS | KIN_STEP_EFFECT);
+    if (told && s->out != 0)
+        Py_XSETREF(r->slots[s->out], Py_NewRef(Py_None));
+    return told;
+}
+
 /* A step that reports finds the generator as it is there in eager: only the calls before it have drawn. If it draws itself, the program is left behind it. */
 static kin_outcome
 report(kin_run *r, uint32_t step, PyObject **value)

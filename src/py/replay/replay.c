@@ -607,7 +607,7 @@ kin_run_step(kin_run *r, uint32_t step, PyObject **value)
     default:
         break;
     }
-    return needs_frames(r, s) ? run_framed(r, step, value) : run_plain(r, step, value);
+    return kin_pending_was_told(r, s) ? KIN_GO_ON : needs_frames(r, s) ? run_framed(r, step, value) : run_plain(r, step, value);
 }
 
 kin_launch
@@ -770,7 +770,7 @@ kin_replay_run(kin_entry *v, PyObject **slots, kin_exit_look look, kin_exit_hook
 {
     /* Each member by itself: clearing the whole first takes longer than a step. */
     kin_run r = {.v = v, .t = &v->trace, .refs = &v->refs, .ts = PyThreadState_Get(), .slots = slots,
-                 .nslots = v->trace.vals.len, .look = look, .hook = hook, .hook_arg = hook_arg, .built_sunk = false, .jumped = false, .way = 0,
+                 .nslots = v->trace.vals.len, .look = look, .hook = hook, .hook_arg = hook_arg, .again = v->again, .built_sunk = false, .jumped = false, .way = 0,
                  .looked = NULL, .has_exc = false, .exc = 0, .entry_exc = NULL, .last_snap = 0, .nforced = 0, .rounds = 0, .subgraphs = v->subgraphs,
                  .failed_at = 0, .deferred = NULL, .early = NULL, .drawn = NULL, .completed = 0, .chosen = NULL, .narrived = 0, .learning = NULL, .namespaces = NULL, .marker = NULL, .marked = 0, .marked_code = 0, .rows = NULL, .row = NULL, .row_name = NULL, .dropped = false};
     v->running++;

@@ -16,6 +16,7 @@ typedef struct {
     kin_exit_look look;
     kin_exit_hook hook;
     void *hook_arg;
+    bool again;         /* as kin_entry has it: steps that tell somebody something are not done */
     bool built_sunk;    /* some sunk object exists: its later changes run in sequence */
     bool jumped;        /* went on in a side trace */
     uint32_t side_step; /* the step whose side trace that was */
@@ -129,6 +130,8 @@ void kin_pending_begin(kin_run *r, const kin_subgraph *subgraph);
 kin_outcome kin_pending_step(kin_run *r, uint32_t *step, PyObject **value);
 /* What such a subgraph has read ahead is not wanted any more. */
 void kin_ahead_drop(kin_run *r, const kin_subgraph *subgraph);
+/* Has the step, which tells somebody something, been done when the call was recorded? Then it has its result, None. */
+bool kin_pending_was_told(kin_run *r, const kin_step *s);
 /* Reads the inputs that are missing where the subgraph runs, and keeps them. False: there is one that cannot be read yet. */
 bool kin_ahead_read(kin_run *r, const kin_subgraph *subgraph);
 /* It has run: notes what must not have changed behind the steps that report. */

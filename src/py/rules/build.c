@@ -303,6 +303,7 @@ op_format(rec *r)
     kin_vid out = rec_step_out(r, KIN_STEP_FORMAT, no_code ? 0 : of_tensor ? KIN_STEP_OPAQUE | KIN_STEP_REPORTS : KIN_STEP_OPAQUE, args, (uint32_t)n);
     r->reads_words = false;
     uint32_t s = r->t->vals.at[out].step;
+    rec_written_note(r, s, of_tensor && r->written != NULL); /* a text can be made twice */
     r->t->steps.at[s].imm = (uint8_t)(r->top->arg | r->top->extra << 2);
     r->info.at[out].type = &PyUnicode_Type;
     if (!no_code) {
