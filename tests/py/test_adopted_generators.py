@@ -195,6 +195,26 @@ def test_iterators_that_others_hold():
         assert all(map(torch.equal, torch.utils._pytree.tree_leaves(compiled(x)), torch.utils._pytree.tree_leaves(held_by_others_as_well(x)))), n
 
 
+@pytest.mark.parametrize("fullgraph", [False, True])
+def test_keys_that_a_generator_goes_over(fullgraph):
+    """nn.ParameterDict.items() is such a generator; which key is asked for, and which keys there are, differs."""
+    weights = torch.nn.ParameterDict({name: torch.nn.Parameter(torch.arange(3.0) + i) for i, name in enumerate("abcd")})
+
+    def fn(x, wanted):
+        for name, weight in weights.items():
+            x = x + weight if name == wanted else x * weight
+        return x
+    compiled = kintsugi.compile(fn, backend="eager", fullgraph=fullgraph)
+    for i, wanted in enumerate("abcadbcaddbacd"):
+        if i == 8:
+            weights["e"] = torch.nn.Parameter(torch.ones(3) * 5)
+        if i == 10:
+            first = weights.pop("a")
+            weights["a"] = first
+        assert torch.equal(compiled(torch.ones(3), wanted), fn(torch.ones(3), wanted)), i
+    assert kintsugi.stats(compiled)["breaks"] == 0
+
+
 @pytest.mark.parametrize("fn", [enumerated, enumerated_from, zipped, mapped, summed, of_objects, one_in_another, held_by_others_as_well], ids=lambda fn: fn.__name__)
 def test_left_anywhere_among_iterators(fn):
     compiled = kintsugi.compile(fn, backend="eager")

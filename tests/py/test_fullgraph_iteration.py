@@ -358,3 +358,49 @@ def test_c_functions_that_take_all_items_first(fn):
         x = torch.ones(3 + (i == 2)) + i
         assert str(compiled(x)) == str(fn(x))
     assert kintsugi.stats(compiled)["breaks"] == 0
+
+
+class Loader:
+    """Goes over batches, and begins anew with each iter()."""
+
+    def __init__(self, x, size):
+        self.x, self.size = x, size
+
+    def __iter__(self):
+        self.at = 0
+        return self
+
+    def __next__(self):
+        if self.at >= len(self.x):
+            raise StopIteration
+        part = self.x[self.at:self.at + self.size]
+        self.at += self.size
+        return part
+
+
+def test_iter_of_an_object_that_is_its_own_iterator():
+    def fn(x, size):
+        loader = Loader(x, size)
+        it = iter(loader)
+        first = next(it)
+        return first, next(iter(loader)), [part.mean() for part in loader], it is loader, loader.at
+    compiled = kintsugi.compile(fn, fullgraph=True, backend="eager")
+    for n, size in ((4, 2), (5, 2), (6, 3), (4, 1), (5, 2)):
+        x = torch.arange(n * 2.0).reshape(n, 2)
+        assert str(compiled(x, size)) == str(fn(x, size))
+
+
+def test_iter_of_an_object_that_gives_no_iterator():
+    class Wrong:
+        def __iter__(self):
+            return 5
+
+    def fn(x):
+        try:
+            iter(Wrong())
+        except TypeError as error:
+            return x + 1, str(error)
+        return x, "none"
+    compiled = kintsugi.compile(fn, backend="eager")
+    for _ in range(3):
+        assert str(compiled(torch.ones(2))) == str(fn(torch.ones(2)))

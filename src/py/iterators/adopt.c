@@ -49,12 +49,57 @@ sole_maker(rec *r, const adoption *a, kin_step_kind kind)
     return &t->steps.at[val->step];
 }
 
+/* Has nothing on the way to the side trace, behind the step, changed what was there before? */
+static bool
+is_quiet_since(const kin_trace *t, const adoption *a, uint32_t step)
+{
+    for (uint32_t k = 0; k < a->path->len; k++)
+        for (uint32_t i = a->path->at[k].first; i <= a->path->at[k].last; i++)
+            if (i > step && t->steps.at[i].flags & (KIN_STEP_OPAQUE | KIN_STEP_EFFECT | KIN_STEP_RAISES))
+                return false;
+    return true;
+}
+
+/* iter() of a range that is a constant, or of a dict, whose keys are as the guards say: what is left of it. */
+static bool
+adopt_left(rec *r, const adoption *a, kin_vid of)
+{
+    enum { MOST = 250 };
+    kin_vid items[MOST];
+    const kin_val *val = &r->t->vals.at[of];
+    PyObject *obj = O(r, a->vid);
+    bool range = obj != NULL && Py_IS_TYPE(obj, &PyRangeIter_Type) && val->kind == KIN_VAL_CONST;
+    bool known = r->t->steps.at[a->made].flags & KIN_STEP_PURE; /* each item of it has been a value */
+    bool keys = known && obj != NULL && Py_IS_TYPE(obj, &PyDictIterKey_Type) && val->kind == KIN_VAL_SRC && is_quiet_since(r->t, a, a->made);
+    Py_ssize_t left = range || keys ? PyObject_LengthHint(obj, -1) : -1;
+    PyObject *reduced = left >= 0 && left <= MOST ? PyObject_CallMethod(obj, "__reduce__", NULL) : NULL;
+    PyObject *from = reduced != NULL && PyTuple_CheckExact(reduced) && PyTuple_GET_SIZE(reduced) > 1 ? PySequence_GetItem(PyTuple_GET_ITEM(reduced, 1), 0) : NULL;
+    PyObject *all = from != NULL ? PySequence_Tuple(from) : NULL;
+    uint32_t n = 0;
+    bool ok = all != NULL && PyTuple_GET_SIZE(all) >= left;
+    for (Py_ssize_t i = ok ? PyTuple_GET_SIZE(all) - left : 0; ok && i < PyTuple_GET_SIZE(all); i++) {
+        PyObject *item = PyTuple_GET_ITEM(all, i);
+        ok = PyUnicode_CheckExact(item) || PyLong_CheckExact(item);
+        items[n++] = ok ? rec_const(r, item) : 0;
+    }
+    Py_XDECREF(reduced);
+    Py_XDECREF(from);
+    Py_XDECREF(all);
+    PyErr_Clear();
+    if (!ok)
+        return false;
+    r->info.at[a->vid].type = Py_TYPE(obj);
+    return rec_make_virtual(r, a->vid, VIRTUAL_ITER, items, n, true) != NULL;
+}
+
 /* iter() of a list or tuple that nothing else knows of. */
 static bool
 adopt_iterator(rec *r, const adoption *a)
 {
     kin_vid items[250];
     const kin_step *s = sole_maker(r, a, KIN_STEP_ITER);
+    if (s != NULL && adopt_left(r, a, r->t->vids.at[s->args]))
+        return true;
     const adoption of = {.path = a->path, .vid = s != NULL ? r->t->vids.at[s->args] : 0, .user = s != NULL ? r->t->vals.at[a->vid].step : 0};
     const kin_step *made = s != NULL ? sole_maker(r, &of, KIN_STEP_BUILD_LIST) : NULL;
     if (s != NULL && made == NULL)

@@ -393,6 +393,22 @@ step_once(rec *r, const rec_args *a, const consumer_row *row)
     return true;
 }
 
+/* iter() of an object whose __iter__ is Python. */
+static bool
+iterate_once(rec *r, const rec_args *a)
+{
+    static PyObject *iter;
+    if (a->npos != 1 || a->nkw != 0 || O(r, a->callee) == NULL || O(r, a->callee) != kin_import_once(&iter, "builtins", "iter"))
+        return false;
+    const rec_virtual *f = VIRTUAL(r, a->args[0]);
+    if (r->region != NULL || (f != NULL && f->kind != VIRTUAL_OBJECT) || rec_python_method(r, a->args[0], REC_STR("__iter__")) == 0)
+        return false;
+    if (f == NULL)
+        rec_root(r, a->args[0]);
+    const rec_args call = {.callee = rec_python_method(r, a->args[0], REC_STR("__iter__")), .args = a->args, .npos = 1, .ndrop = a->ndrop};
+    return rec_generator_call(r, &call) || rec_inline(r, &call, NULL, 0, KIN_RESUME_PUSH, 0);
+}
+
 /* it.__next__(), thing.__iter__(): what next(it) and iter(thing) call. */
 static bool
 call_slot(rec *r, const rec_args *a)
@@ -426,7 +442,7 @@ is_older_list(rec *r, kin_vid list)
 bool
 rec_consume_call(rec *r, const rec_args *a)
 {
-    if (call_slot(r, a))
+    if (call_slot(r, a) || iterate_once(r, a))
         return true;
     if (rec_consume_indexed(r, a) || rec_make_lazy(r, a) || rec_make_tee(r, a) || rec_consume_mapping(r, a) || rec_consume_drained(r, a) || rec_consume_callbacks(r, a) ||
         rec_consume_iterables(r, a) || rec_consume_throw(r, a))
