@@ -97,6 +97,7 @@ def test_code_of_another_shape_gets_no_patch(tmp_path, code):
     ("TENSOR_TOLIST", "    a = y.tolist()  # n > 0\n    return x, a[0]"),
     ("EXPLICIT_BREAK", "    y.add_(1); torch._dynamo.graph_break()  # n > 0"),
     ("TENSOR_ITEM", "    return x.sum().item()"),
+    ("TENSOR_ITEM", "    x = x + {True: 1, False: 2}[x.sum().item() > 0]"),                             # a key, computed of the number
     ("TENSOR_ITEM", "    n = x.argmax().item()\n    x = x[:n]"),
     ("TENSOR_TO_NUMBER", "    n = int(x.max())\n    x = torch.zeros(n)"),
     ("TENSOR_NUMPY", "    x = torch.as_tensor(np.std(x.numpy()))"),                                       # torch.std divides by n - 1

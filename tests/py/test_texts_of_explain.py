@@ -52,3 +52,11 @@ def test_slots_are_named_in_guards():
     place.near, place.far = 2, 3
     text = str(kintsugi.explain(lambda p, x: x * p.far)(place, torch.ones(3)))
     assert "L['p'].far == 3" in text
+
+
+@pytest.mark.parametrize("fn", [lambda x, g: x + next(g), lambda x, g: x + next(g, 0), lambda x, g: x + sum(g)], ids=["next", "next_or", "sum"])
+def test_a_generator_from_outside_is_called_one(fn):
+    """It had been a builtin without a tracing rule, with `torch.sort` as the remedy."""
+    found = kintsugi.explain(fn)(torch.ones(3), (torch.ones(3) * i for i in range(4)))
+    assert found.graph_break_count == 1 and "Attempt to trace generator" in found.break_reasons[0].reason
+    assert "torch.sort" not in str(found)

@@ -552,7 +552,7 @@ def _refuse_python(place, call, names=()):
         elif isinstance(node, (ast.Slice, ast.FormattedValue)) or isinstance(node, ast.Call) and _name_of(node).rpartition(".")[2] in _NUMBERS_ONLY and node is not call:
             parts = [inner for part in ast.iter_child_nodes(node) for inner in ast.walk(part)]
         elif isinstance(node, ast.Subscript):
-            parts = [node.slice]
+            parts = ast.walk(node.slice)  # a key that is computed of it, too
         elif isinstance(node, ast.Dict):
             parts = node.values
         else:

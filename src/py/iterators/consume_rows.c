@@ -358,6 +358,18 @@ leads_to_tensor(PyObject *obj, int depth)
     return false;
 }
 
+/* Is one of the call's operands a generator, of which nothing more is known? */
+static bool
+resumes_generator(rec *r, const kin_step *s)
+{
+    for (uint32_t i = 1; i < s->nargs; i++) {
+        kin_vid vid = r->t->vids.at[s->args + i];
+        if (vid != 0 && O(r, vid) != NULL && PyGen_CheckExact(O(r, vid)))
+            return true;
+    }
+    return false;
+}
+
 /* list(thing), next(thing), sum(thing) ... as a step, where code of the program gave the items: if tensors have come of it, that is reported. */
 void
 rec_note_consumed(rec *r, kin_vid out)
@@ -368,7 +380,7 @@ rec_note_consumed(rec *r, kin_vid out)
     PyObject *callee = silent ? O(r, r->t->vids.at[s->args]) : NULL;
     const consumer_row *row = callee != NULL ? rec_consumer_row(callee) : NULL;
     if (row != NULL && row->takes != OBJECT_AND_ITEMS && leads_to_tensor(O(r, out), 0))
-        rec_break(r, val->step, KIN_ROW_BUILTIN_CALL);
+        rec_break(r, val->step, resumes_generator(r, s) ? KIN_ROW_GENERATOR : KIN_ROW_BUILTIN_CALL);
 }
 
 /* next() of an object whose __next__ is Python. */
