@@ -214,3 +214,15 @@ def test_exits_name_their_line():
     compile_and_call(Data)
     exit_, = [event for event in kintsugi.events() if event["event"] == "exit"][-1:]
     assert exit_["line"] == line_of(Data) and exit_["cause"] == "the value here == True (now False)" and exit_["why"]
+
+
+def test_all_reasons_can_be_printed():
+    """print(kintsugi.recompiles(fn)), which the logs name, had been a list of dataclasses in one line."""
+    compiled = kintsugi.compile(lambda x, n: x * n, backend="eager")
+    assert str(kintsugi.recompiles(compiled)) == "no recompiles"
+    for n in (1, 2):
+        compiled(torch.ones(3), n)
+    causes = kintsugi.recompiles(compiled)
+    assert len(causes) == 1
+    text = str(causes)
+    assert text.startswith("1. recompiled once: n changed\n") and "n == 1, now 2" in text and "hint: " in text

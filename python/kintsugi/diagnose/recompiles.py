@@ -37,7 +37,7 @@ _REMEDIES = {
     "mode": "{name} differs: make all calls under the same mode",
     "keys": "give {name} the same keys, in the same order, in every call",
     "call": "give the same arguments by position, and the same by keyword, in every call; a default that is left out is another way of calling it",
-    "identity": "{name} is a different object: create it once, outside of the calls",
+    "identity": "{name} is a different object: create it once, outside of the calls (each different one needs a recording of its own)",
     "type": "pass {name} with the same type in every call",
     "length": "the length of {name} differs: pad it, or pass one stacked tensor instead",
     "presence": "{name} is there in some calls only: set it before the first call (None is a value, too)",
@@ -278,12 +278,23 @@ def _find_fact(was, name, dumps):
     return best
 
 
+class _Causes(list):
+    """A list that is printed as `kintsugi explain` shows its causes."""
+
+    def __str__(self):
+        from . import show
+
+        return "\n\n".join("\n".join(text for text, _ in show.cause_lines(number, cause)) for number, cause in enumerate(self, 1)) or "no recompiles"
+
+
 def recompiles(fn):
     """Why the compiled function was recorded more than once, and where calls went another way, which was recorded as a branch: a Cause for each value that changed, with its changes (what, was, now), the line that made
     it matter (filename, line) and what to do about it (hints).
 
         for cause in kintsugi.recompiles(compiled):
             print(cause.title, cause.changes, cause.line, cause.hints)
+
+    print(kintsugi.recompiles(compiled)) shows all of them.
     """
     from .. import _api, _logs
     from .observe import Observed
@@ -293,4 +304,4 @@ def recompiles(fn):
         raise TypeError(f"recompiles({fn!r}): expected what kintsugi.compile returned")
     observed = Observed(compiled)
     observed.events = [event for event in _logs.events() if event.get("name") in observed.names and observed.is_about(event)]
-    return of_function(observed, [_api.start_engine().dump(entry) for entry in compiled.entries()], branches=True)
+    return _Causes(of_function(observed, [_api.start_engine().dump(entry) for entry in compiled.entries()], branches=True))
