@@ -12,6 +12,7 @@ import operator
 import sys
 import types
 import warnings
+import weakref
 
 import torch
 from torch.utils import _pytree
@@ -85,6 +86,16 @@ def _holds_same(a, b):
     return len(a) == len(b) and all(x is y for x, y in zip(a, b))
 
 
+def _dies_quietly(value, depth=0):
+    """Does nobody see when the object dies? What is saved lives on until the call has been made once more."""
+    if weakref.getweakrefcount(value) > 0:
+        return False
+    if type(value) in _CONTAINERS or type(value) in (tuple, frozenset):
+        items = [*value.keys(), *value.values()] if isinstance(value, dict) else value if hasattr(value, "__iter__") else ()
+        return depth < 4 and len(items) < 1000 and all(_dies_quietly(item, depth + 1) for item in items)
+    return type(value) in _WORDS and not (isinstance(value, torch.Tensor) and value.__dict__)
+
+
 def _shows_as_built_in(value, depth=0):
     """Does no code of the program's run where the value is printed?"""
     if type(value) in (list, tuple, dict) and depth < 4:
@@ -146,7 +157,7 @@ class Tensors:
     def contents_of(self, container):
         """What the container holds, for exchange(), or whether a lock is held; None: that cannot be known. The names of a module are looked up by others meanwhile."""
         copy = _CONTAINERS.get(type(container), (None,))[0]
-        if copy is None or (type(container) is dict and "__builtins__" in container):
+        if copy is None or (type(container) is dict and "__builtins__" in container) or not self.dies_quietly(container):
             return None
         contents = copy(container)
         if _CONTAINERS[type(container)][1] is None:
@@ -154,6 +165,11 @@ class Tensors:
         if type(container) is set and (sys.getsizeof(contents) != sys.getsizeof(container) or any(a is not b for a, b in zip(contents, container))):
             return None  # items would come in another order
         return contents
+
+    def dies_quietly(self, value):
+        """... nor when anything dies that it holds?"""
+        with torch._C.DisableTorchFunction():
+            return _dies_quietly(value)
 
     def exchange(self, container, contents):
         """The container holds that; gives what it held."""

@@ -233,3 +233,37 @@ def test_a_decision_on_data_beside_what_is_told(capsys):
     compiled = kintsugi.compile(fn, backend=lambda gm, inputs: lambda *args: [-t for t in gm.forward(*args)])
     compiled(v(1))
     assert capsys.readouterr().out == "positive\n"
+
+
+class Noted:
+    """Its death is noted."""
+
+    def __init__(self, number, dead):
+        self.number, self.dead = number, dead
+
+    def __del__(self):
+        self.dead.append(self.number)
+
+
+@pytest.mark.parametrize("where", ["item", "attribute", "inside"])
+def test_objects_die_where_they_do_in_eager(where):
+    """What is held to be put back would die later."""
+    def fn(s, x):
+        if where == "item":
+            s.items.pop()
+            s.items.append(Noted(len(s.dead), s.dead))
+        elif where == "inside":
+            s.items.pop()
+            s.items.append([Noted(len(s.dead), s.dead)])
+        else:
+            s.held = Noted(len(s.dead), s.dead)
+        return x + len(s.dead)
+    ours, eager = State(), State()
+    for s in (ours, eager):
+        s.dead, s.held = [], None
+        s.held = Noted(-1, s.dead)
+        s.items = [Noted(-2, s.dead)] if where == "item" else [[Noted(-2, s.dead)]]
+    compiled = kintsugi.compile(fn, backend=Counting())
+    for i in range(4):
+        assert torch.equal(compiled(ours, v(i)), fn(eager, v(i))), i
+        assert ours.dead == eager.dead, i

@@ -52,17 +52,28 @@ is_saved_whole(const rec *r, const PyObject *container)
     return false;
 }
 
+/* What is held dies later than in eager. */
+static bool
+dies_quietly(rec *r, PyObject *obj)
+{
+    return kin_says_yes(PyObject_CallMethod(r->written->tensors, "dies_quietly", "O", obj));
+}
+
 void
 rec_note_change(rec *r, const rec_place *p, kin_vid value)
 {
     rec_change *c = find(r, p);
+    if (r->region == NULL && (p->kind == KIN_PLACE_INDEX_OF_LIST || p->kind == KIN_PLACE_END_OF_LIST)) /* the effects of such a store do not say that it fits */
+        rec_written_note(r, r->t->steps.len - 1, r->written != NULL);
     if (c == NULL) {
         PyObject *base = O(r, p->base), *before = kin_place_content(base, p->key, (uint32_t)p->kind << KIN_PLACE_SHIFT | p->index);
+        if (before != NULL && value != 0 && O(r, value) == before)
+            return; /* nothing changes: s.table |= {...} */
         bool held = before != NULL && kin_is_exact_immutable(before) && r->t->vals.at[p->base].kind != KIN_VAL_STEP;
         rec_change first = {.base = base, .kind = p->kind, .key = p->key, .index = p->index, .before = held ? before : NULL, .covered = is_saved_whole(r, base)};
         if (held)
             rec_ref(r, before); /* as long as the recording */
-        if (r->written != NULL && !first.covered && r->t->vals.at[p->base].kind != KIN_VAL_STEP) {
+        if (r->written != NULL && !first.covered && r->t->vals.at[p->base].kind != KIN_VAL_STEP && (before == NULL || held || kin_is_plain_tensor(before) || dies_quietly(r, before))) {
             Py_INCREF(base);
             first.absent = before == NULL; /* what is to be stored to has been looked at: there is a place for it */
             first.held = Py_NewRef(before == NULL ? Py_None : before);
@@ -75,8 +86,6 @@ rec_note_change(rec *r, const rec_place *p, kin_vid value)
         c = &r->changes.at[r->changes.len - 1];
     }
     c->deleted = c->deleted || (value == 0 && !is_saved_whole(r, c->base));
-    if (r->region == NULL && (p->kind == KIN_PLACE_INDEX_OF_LIST || p->kind == KIN_PLACE_END_OF_LIST)) /* the effects of such a store do not say that it fits */
-        rec_written_note(r, r->t->steps.len - 1, r->written != NULL);
     c->undone = c->before != NULL && value != 0 && O(r, value) == c->before;
 }
 
