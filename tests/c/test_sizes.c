@@ -289,6 +289,33 @@ test_filled_batches(void)
     }
 }
 
+/* What pools leave of two lengths, and all of it behind each other: as many of each in the first plans, or in sum, or one more. The lengths themselves lie anywhere. */
+static void
+test_pools_on_lines(void)
+{
+    for (int64_t line = 0; line < 4; line++) {
+        kin_sizes *s = new_sizes(2, 4);
+        unsigned answered = 0;
+        state = 5;
+        for (int call = 0; call < 200; call++) {
+            int64_t p = 2 + below(9), q = line == 0 ? p : line == 1 ? p + 1 : line == 2 ? 14 - p : 3 * p - 2, got[4];
+            int64_t in[2] = {2 * p + below(2), 3 * (call < 20 ? q : 2 + below(12)) + below(3)};
+            p = in[0] / 2;
+            q = in[1] / 3;
+            int64_t want[4] = {p, q, p + q, 8 * p * q};
+            if (!kin_sizes_eval(s, in, got)) {
+                CHECK(kin_sizes_add(s, in, want));
+                continue;
+            }
+            for (unsigned n = 0; n < 4; n++)
+                CHECK_EQ(got[n], want[n]);
+            answered++;
+        }
+        CHECK(answered > 60);
+        kin_sizes_free(s);
+    }
+}
+
 static void
 test_what_is_not_answered(void)
 {
@@ -483,6 +510,7 @@ main(void)
     test_what_strides_leave();
     test_plans_on_two_lines();
     test_filled_batches();
+    test_pools_on_lines();
     test_what_is_not_answered();
     test_what_programs_ask();
     test_what_is_not_believed();

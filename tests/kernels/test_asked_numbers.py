@@ -260,3 +260,36 @@ def test_batches_filled_up_to_a_number_of_elements(kernels, budget, dynamic):
                 torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-3)
             kintsugi.wait_for_kernels()
     assert not [e["message"] for e in kintsugi.events() if e["seq"] > before and e["event"] == "bug"]
+
+
+def pools(x, y):
+    return F.max_pool1d(x[None, None], 2, 2)[0, 0], F.max_pool1d(y[None, None], 3, 3)[0, 0]
+
+
+def windows(x, y):
+    return x.unfold(0, 2, 2).sum(1), y.unfold(0, 3, 3).sum(1)
+
+
+def strides(x, y):
+    return F.conv1d(x[None, None], torch.ones(1, 1, 2), stride=2)[0, 0], F.conv1d(y[None, None], torch.ones(1, 1, 3), stride=3)[0, 0]
+
+
+@pytest.mark.parametrize("line", [lambda p: p, lambda p: p + 1, lambda p: 14 - p], ids=["same", "more", "sum"])
+@pytest.mark.parametrize("parts", [pools, windows, strides], ids=lambda f: f.__name__)
+def test_parts_of_two_lengths_on_a_line(kernels, parts, line):
+    """What is left of the one length follows from what is left of the other in the first calls, and does not in later ones."""
+
+    def f(x, y):
+        p, q = parts(x, y)
+        return torch.cat([p.sin(), q.exp()]), q * 2
+
+    compiled = kintsugi.compile(f)
+    draw = random.Random(1)
+    sizes = [(2 * p + draw.randrange(2), 3 * line(p) + draw.randrange(3)) for p in (draw.randrange(2, 11) for _ in range(18))]
+    sizes += [(draw.randint(4, 21), draw.randint(6, 33)) for _ in range(16)]
+    since = max((e["seq"] for e in kintsugi.events()), default=-1)
+    for a, b in sizes:
+        x, y = torch.randn(a), torch.randn(b)
+        for got, expected in zip(compiled(x, y), f(x, y), strict=True):
+            torch.testing.assert_close(got, expected, rtol=1e-3, atol=1e-4, msg=lambda text, a=a, b=b: f"{a}, {b}: {text}")
+    assert not any(e["event"] == "bug" for e in kintsugi.events() if e["seq"] > since)

@@ -37,6 +37,7 @@ kin_sizes_free(kin_sizes *s)
     kin_vec_deinit(&s->columns);
     kin_vec_deinit(&s->order);
     kin_vec_deinit(&s->asked);
+    kin_vec_deinit(&s->rivals);
     free(s->column_of);
     free(s->dims);
     free(s);
@@ -119,8 +120,8 @@ by_of(const kin_sizes *s, const column *c, uint32_t sample)
     return c->by == 0 ? 1 : raw(s, sample, s->columns.at[s->params[c->by - 1].column].first);
 }
 
-static int64_t
-value_of(const kin_sizes *s, const column *c, uint32_t sample)
+int64_t
+kin_sizes_value(const kin_sizes *s, const column *c, uint32_t sample)
 {
     int64_t value = 0;
     (void)read_as(c->as, raw(s, sample, c->first), by_of(s, c, sample), &value);
@@ -190,7 +191,7 @@ static void
 push_param(kin_sizes *s, param p)
 {
     for (uint32_t k = 0; k < s->nsamples; k++)
-        s->met[k][s->nparams] = value_of(s, &s->columns.at[p.column], k);
+        s->met[k][s->nparams] = kin_sizes_value(s, &s->columns.at[p.column], k);
     s->params[s->nparams++] = p;
 }
 
@@ -390,21 +391,12 @@ find_double(const kin_sizes *s, column *c, uint8_t p, uint8_t q)
                       try_terms(s, c, (poly){.nterms = 3, .term = {of[2], of[3], of[5]}}));
 }
 
-/* The size that a param is what is left of. */
-static uint8_t
-root_of(const kin_sizes *s, uint8_t number)
-{
-    while (s->params[number].kind == DIVIDED)
-        number = s->params[number].size;
-    return number;
-}
-
 /* A size and what is left of it when it is divided are nearly multiples: a few plans would fit anything said of both. */
 static bool
 go_together(const kin_sizes *s, uint8_t p, uint8_t q)
 {
     bool shifted = s->params[p - 1].kind == SHIFTED || s->params[q - 1].kind == SHIFTED;
-    return !shifted && (p == q || root_of(s, p - 1) != root_of(s, q - 1));
+    return !shifted && (p == q || kin_sizes_root(s, p - 1) != kin_sizes_root(s, q - 1));
 }
 
 static bool
@@ -419,47 +411,6 @@ find_several(const kin_sizes *s, column *c)
 
 /* -- sizes divided and rounded ------------------------------------------------------------------------------------------------- */
 
-static int64_t
-floor_of(int64_t x, int64_t by)
-{
-    return x / by - (x % by < 0);
-}
-
-/* False: no divisor is left with which the size gives the value. */
-static bool
-narrow(param *p, int64_t size, int64_t value)
-{
-    bool any = false;
-    for (int64_t by = 2; by <= MOST_BY; by++) {
-        int64_t least = value * by - size, most = least + by - 1;
-        p->least[by] = least > p->least[by] ? least : p->least[by];
-        p->most[by] = most < p->most[by] ? most : p->most[by];
-        any = any || p->least[by] <= p->most[by];
-    }
-    return any;
-}
-
-bool
-kin_sizes_divide(const param *p, const int64_t of[MOST_PARAMS], int64_t *value)
-{
-    int64_t size = of[p->size], among = of[p->among];
-    bool any = false;
-    if (p->kind == SHARED) {
-        *value = among > 0 ? size / among : 0;
-        return among > 0 && size % among == 0;
-    }
-    for (int64_t by = 2; by <= MOST_BY; by++) {
-        if (p->least[by] > p->most[by])
-            continue;
-        int64_t one = floor_of(size + p->least[by], by);
-        if (one != floor_of(size + p->most[by], by) || (any && one != *value))
-            return false;
-        *value = one;
-        any = true;
-    }
-    return any;
-}
-
 /* How many values it has had, and are none of them so large that products of three get out of hand? 0: some are. */
 static uint32_t
 count_values(const kin_sizes *s, const column *c)
@@ -467,28 +418,15 @@ count_values(const kin_sizes *s, const column *c)
     const int64_t limit = (int64_t)1 << 32;
     uint32_t n = 0;
     for (uint32_t k = 0; k < s->nsamples; k++) {
-        int64_t value = value_of(s, c, k);
+        int64_t value = kin_sizes_value(s, c, k);
         bool met = false;
         for (uint32_t before = 0; before < k && !met; before++)
-            met = value_of(s, c, before) == value;
+            met = kin_sizes_value(s, c, before) == value;
         if (value > limit || value < -limit)
             return 0;
         n += !met;
     }
     return n;
-}
-
-static bool
-is_divided(const kin_sizes *s, const column *size, const column *c, param *p)
-{
-    for (int64_t by = 2; by <= MOST_BY; by++) {
-        p->least[by] = INT64_MIN;
-        p->most[by] = INT64_MAX;
-    }
-    for (uint32_t k = 0; k < s->nsamples; k++)
-        if (!narrow(p, value_of(s, size, k), value_of(s, c, k)))
-            return false;
-    return true;
 }
 
 /* The number becomes a param of its own, if it is one of the sizes, divided, or one of these, divided once more (layers with strides). A few plans fit many a rule, so
@@ -504,7 +442,7 @@ find_divided(kin_sizes *s, uint32_t number)
     for (uint32_t k = 0; k < s->nparams; k++) {
         const column *size = &s->columns.at[s->params[k].column];
         param p = {.column = number, .kind = DIVIDED, .size = (uint8_t)k};
-        if (s->params[k].kind == SHIFTED || n + count_values(s, size) < BOTH || !is_divided(s, size, c, &p))
+        if (s->params[k].kind == SHIFTED || n + count_values(s, size) < BOTH || !kin_sizes_is_divided(s, size, c, &p))
             continue;
         push_param(s, p);
         return true;
@@ -522,7 +460,7 @@ find_shared(kin_sizes *s, uint32_t number)
         for (uint8_t among = 0; among < n; among++) {
             bool shared = of != among;
             for (uint32_t k = 0; k < s->nsamples && shared; k++)
-                shared = s->met[k][among] > 0 && (wide)value_of(s, c, k) * s->met[k][among] == s->met[k][of];
+                shared = s->met[k][among] > 0 && (wide)kin_sizes_value(s, c, k) * s->met[k][among] == s->met[k][of];
             if (shared) {
                 push_param(s, (param){.column = number, .kind = SHARED, .size = of, .among = among});
                 return true;
@@ -654,11 +592,11 @@ widen(column *c, int64_t v)
 static void
 look_at_range(const kin_sizes *s, column *c)
 {
-    c->least = c->most = c->at = value_of(s, c, 0);
+    c->least = c->most = c->at = kin_sizes_value(s, c, 0);
     c->step = 0;
     c->met[0] = c->met[1] = false;
     for (uint32_t k = 0; k < s->nsamples; k++)
-        widen(c, value_of(s, c, k));
+        widen(c, kin_sizes_value(s, c, k));
 }
 
 /* Is the one column never greater than the other in the plans met? */
@@ -667,7 +605,7 @@ compare(const kin_sizes *s, uint32_t a, uint32_t b, pair *out)
 {
     bool less = false, greater = false, equal = false;
     for (uint32_t k = 0; k < s->nsamples && !(less && greater); k++) {
-        int64_t x = value_of(s, &s->columns.at[a], k), y = value_of(s, &s->columns.at[b], k);
+        int64_t x = kin_sizes_value(s, &s->columns.at[a], k), y = kin_sizes_value(s, &s->columns.at[b], k);
         less |= x < y;
         greater |= x > y;
         equal |= x == y;
@@ -751,7 +689,7 @@ learn(kin_sizes *s)
     free(order);
     for (uint32_t c = 0; c < s->columns.len && ok; c++)
         look_at_range(s, &s->columns.at[c]);
-    return ok && note_order(s);
+    return ok && note_order(s) && kin_sizes_note_rivals(s);
 }
 
 /* Does the last plan obey what was learnt before? Then only ranges change. */
@@ -761,9 +699,9 @@ agrees(kin_sizes *s)
     uint32_t last = s->nsamples - 1, kept = 0;
     int64_t *values = s->met[last], value;
     for (uint32_t k = 0; k < s->nparams; k++)
-        values[k] = value_of(s, &s->columns.at[s->params[k].column], last);
+        values[k] = kin_sizes_value(s, &s->columns.at[s->params[k].column], last);
     for (uint32_t k = s->nfree; k < s->nparams; k++)
-        if ((s->params[k].kind == DIVIDED && !narrow(&s->params[k], values[s->params[k].size], values[k])) ||
+        if ((s->params[k].kind == DIVIDED && !kin_sizes_narrow(&s->params[k], values[s->params[k].size], values[k])) ||
             (s->params[k].kind == SHARED && !(kin_sizes_divide(&s->params[k], values, &value) && value == values[k])))
             return false;
     for (uint32_t i = 0; i < s->n; i++) {
@@ -773,15 +711,16 @@ agrees(kin_sizes *s)
     }
     for (uint32_t c = 0; c < s->columns.len; c++)
         if (s->columns.at[c].is.nterms > 0)
-            widen(&s->columns.at[c], value_of(s, &s->columns.at[c], last));
+            widen(&s->columns.at[c], kin_sizes_value(s, &s->columns.at[c], last));
     for (uint32_t k = 0; k < s->order.len; k++) {
         pair p = s->order.at[k];
-        int64_t x = value_of(s, &s->columns.at[p.small], last), y = value_of(s, &s->columns.at[p.great], last);
+        int64_t x = kin_sizes_value(s, &s->columns.at[p.small], last), y = kin_sizes_value(s, &s->columns.at[p.great], last);
         p.strict = p.strict && x != y;
         if (x <= y)
             s->order.at[kept++] = p;
     }
     s->order.len = kept;
+    kin_sizes_keep_rivals(s, last);
     return true;
 }
 

@@ -323,7 +323,7 @@ values_for(kin_sizes *s, const int64_t *inputs, int64_t *values, beyond *out)
     for (uint32_t i = 0; i < s->ninputs; i++)
         if (inputs[i] != number_of(s, s->column_of[i], values))
             return false;
-    return are_answered_as_before(s, values) && are_products_decided(s, of) && are_decided(s, small_where_met(s, of, values), of);
+    return kin_sizes_rivals_agree(s, of, values) && are_answered_as_before(s, values) && are_products_decided(s, of) && are_decided(s, small_where_met(s, of, values), of);
 }
 
 /* New memory: the values of all columns for these inputs; NULL: they are not known, if it were not for what is `out` of the ranges met. */

@@ -67,6 +67,7 @@ struct kin_sizes {
     KIN_VEC(asked) asked;
     param params[MOST_PARAMS]; /* the free ones come first */
     uint32_t nparams, nfree;
+    KIN_VEC(param) rivals;     /* what else columns may be, of sizes that their polynomials are not of; right in all plans, too */
     int64_t met[MOST_SAMPLES][MOST_PARAMS]; /* what params were in the plans met */
     int64_t now[MOST_SAMPLES];              /* what the column was that is being explained */
     uint32_t vain;            /* plans made to widen ranges that did not */
@@ -82,12 +83,24 @@ kin_sizes_divisor(const column *c)
     return power > MOST ? MOST : power;
 }
 
+/* What the column was in a plan. */
+int64_t kin_sizes_value(const kin_sizes *s, const column *c, uint32_t sample);
 /* The polynomial for these values of the params. False: it is no integer, or a very large one. */
 bool kin_sizes_evaluate(const poly *f, const int64_t values[MOST_PARAMS], int64_t *out);
 /* Is one of its terms made of a size that was divided? */
 bool kin_sizes_has_divided(const kin_sizes *s, const poly *f);
 /* A size divided, or shared out, where the params before it are known. False: what is known leaves several answers, or there is none. */
 bool kin_sizes_divide(const param *p, const int64_t of[MOST_PARAMS], int64_t *value);
+/* Was the number this size, divided and rounded, in all plans? Then with which divisors. */
+bool kin_sizes_is_divided(const kin_sizes *s, const column *size, const column *c, param *p);
+/* One plan more. False: no divisor is left with which the size gives the value. */
+bool kin_sizes_narrow(param *p, int64_t size, int64_t value);
+/* The size that a param is what is left of. */
+uint8_t kin_sizes_root(const kin_sizes *s, uint8_t number);
+/* Looks for other rules of columns, once all are explained; false without memory. Then those that a further plan leaves, and whether they say the same for other sizes. */
+bool kin_sizes_note_rivals(kin_sizes *s);
+void kin_sizes_keep_rivals(kin_sizes *s, uint32_t sample);
+bool kin_sizes_rivals_agree(const kin_sizes *s, const int64_t of[MOST_PARAMS], const int64_t *values);
 /* Do these plans (a bit each) decide by themselves what the column is? */
 bool kin_sizes_is_decided(kin_sizes *s, const column *c, uint32_t plans);
 /* The number that is read as this value; `by` for quotients. */
