@@ -390,6 +390,21 @@ test_what_is_not_believed(void)
     kin_sizes_free(s);
 }
 
+/* Of a size with two values, a line says nothing, however many the other one has had: t * (t - 1) + 1 bytes of a transposed matrix, and one of its rows. */
+static void
+test_two_values_of_a_size(void)
+{
+    int64_t n = 0;
+    kin_sizes *s = new_sizes(2, 1);
+    for (int64_t row = 2; row < 14; row++)
+        add(s, row < 5 ? 7 : 16, row, row < 5 ? 7 * 6 + 1 : 16 * 15 + 1);
+    CHECK(!asks(s, 9, 3, &n));
+    add(s, 11, 3, 11 * 10 + 1);
+    add(s, 14, 4, 14 * 13 + 1);
+    CHECK(!asks(s, 9, 3, &n) || n == 9 * 8 + 1);
+    kin_sizes_free(s);
+}
+
 /* view(b, -1) of a size: what each of b gets of it is no polynomial, but sums go through a few plans for one of b, and for as many as there are. */
 static void
 test_what_is_shared_out(void)
@@ -514,6 +529,7 @@ main(void)
     test_what_is_not_answered();
     test_what_programs_ask();
     test_what_is_not_believed();
+    test_two_values_of_a_size();
     test_what_is_shared_out();
     test_what_no_other_plan_confirms();
     test_products_that_grow();

@@ -328,12 +328,22 @@ is_supported(const kin_sizes *s, const poly *f)
     return count_rows(s, f, unknowns + 1) > unknowns;
 }
 
+/* Of several terms, one times zero is none, though it takes many values: it would support what the others say of two plans. */
+static bool
+has_all_terms(const poly *f)
+{
+    bool all = true;
+    for (unsigned k = 1; k <= f->nterms && f->nterms > 1; k++)
+        all = all && f->of[k] != 0;
+    return all;
+}
+
 /* One plan more than it has unknowns has to agree, one for each further size, one for several terms of several sizes, and two for what is divided. */
 static bool
 try_terms(const kin_sizes *s, column *c, poly f)
 {
     unsigned several = f.nterms > 1 && s->nfree > 1, more = several + (kin_sizes_has_divided(s, &f) ? 2u : 0u);
-    if (s->nsamples < f.nterms + 1u + s->nfree + more || !solve(s, &f, (uint32_t)ALL_PLANS) || !holds(s, &f) || !is_supported(s, &f))
+    if (s->nsamples < f.nterms + 1u + s->nfree + more || !solve(s, &f, (uint32_t)ALL_PLANS) || !has_all_terms(&f) || !holds(s, &f) || !is_supported(s, &f))
         return false;
     c->is = f;
     return true;
