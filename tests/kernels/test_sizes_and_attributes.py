@@ -169,3 +169,19 @@ def test_least_largest_and_quotients_of_sizes(fn):
     stats = kintsugi.stats(compiled)
     assert stats["recordings"] <= 2 and stats["compiled_calls"] >= 4, stats
     assert not any("needs a result" in part["ends"] for part in stats["kernels"]) or fn is of_all, stats["kernels"]
+
+
+def test_a_shape_is_asked_for_again_once_its_sizes_are_decided():
+    """range() of a size fixes it; the shape that is read behind it is another object with the same sizes."""
+    def f(x):
+        made = torch.ones(x.shape[0] * 2)
+        rounds = range(0, made.shape[0], 2)
+        return x + made.shape[0], len(rounds)
+
+    compiled = kintsugi.compile(f)
+    since = max((e["seq"] for e in kintsugi.events()), default=-1)
+    for n in (2, 3, 4, 5, 3, 6):
+        x = torch.randn(n, n)
+        (got, rounds), (expected, others) = compiled(x), f(x)
+        assert torch.equal(got, expected) and rounds == others
+    assert not [e["message"] for e in kintsugi.events() if e["event"] == "bug" and e["seq"] > since]
