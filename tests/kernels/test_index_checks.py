@@ -34,3 +34,28 @@ def test_out_of_range_raises(name):
         compiled(x, wrong)
     assert str(raised.value) == str(expected.value)
     torch.testing.assert_close(compiled(x, right), function(x, right))
+
+
+RESIZED = {"linear": 1, "bilinear": 2, "bicubic": 2, "trilinear": 3}
+
+
+@pytest.mark.parametrize("mode", RESIZED)
+@pytest.mark.usefixtures("kernels")
+def test_images_that_cannot_be_resized_raise(mode):
+    """PyTorch's meta kernels accept images without rows or channels, which its CPU kernels do not."""
+    def resize(x):
+        return F.interpolate(x * 2, scale_factor=2, mode=mode) + 1
+
+    compiled, dims = kintsugi.compile(resize, dynamic=True), RESIZED[mode] + 2
+    for n in (3, 4, 5, 6, 7):
+        x = torch.randn(n, 2, *range(n, n + dims - 2))
+        torch.testing.assert_close(compiled(x), resize(x), rtol=1e-4, atol=1e-4)
+    for dim in range(dims):
+        x = torch.randn(*(0 if d == dim else 4 for d in range(dims)))
+        if dim == 0:
+            assert compiled(x).shape == resize(x).shape
+            continue
+        with pytest.raises(RuntimeError) as expected:
+            resize(x)
+        with pytest.raises(RuntimeError, match=str(expected.value)[:20]):
+            compiled(x)

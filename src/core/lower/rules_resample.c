@@ -182,12 +182,12 @@ resample_all(low_call *c, kin_irn x, bool corners, unsigned scales, taps (*find)
     return low_done(c, 0, x);
 }
 
-/* The image, if dims and dtype are such that eager computes in float or double: in half precision it does only in two dims. */
+/* The image, if dims and dtype are such that eager computes in float or double: in half precision it does only in two dims. One without elements may be refused by eager's kernels. */
 static kin_irn
 image(low_call *c, unsigned spatial, bool half)
 {
     kin_irn x = low_read(c, low_arg(c, 0, "self"));
-    bool fits = x != 0 && kin_dtype_is_float(low_dtype_of(c, x)) && low_ndim_of(c, x) == spatial + 2 && low_ndim(c, 0) == spatial + 2;
+    bool fits = x != 0 && kin_dtype_is_float(low_dtype_of(c, x)) && low_ndim_of(c, x) == spatial + 2 && low_ndim(c, 0) == spatial + 2 && kin_ir_numel(c->ir, x) != 0;
     return fits && (half || low_dtype_of(c, x) == KIN_F32 || low_dtype_of(c, x) == KIN_F64) ? x : 0;
 }
 
