@@ -353,3 +353,46 @@ def test_tensors_of_the_graph_get_another_layout_in_place():
 
     compiled = check(fn, randn(4), randn(4, 3))
     assert [v["reason"] for v in versions(compiled)] == [""] * len(versions(compiled))
+
+
+def scales_data(x):
+    x.data.mul_(2)
+    return x + 1
+
+
+def scales_a_view_of_data(x):
+    y = x.data.view(-1)
+    y[1:].add_(1)
+    return y.sum() * x
+
+
+def gives_data(x):
+    return x.data, x * 2
+
+
+def gives_written_data(x):
+    y = x.data
+    y.add_(1)
+    return y[:2], x * 3
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.enable_grad])
+@pytest.mark.parametrize("fn", [scales_data, scales_a_view_of_data, gives_data, gives_written_data], ids=lambda fn: fn.__name__)
+def test_data_counts_its_writes_by_itself(fn, mode):
+    """x.data shares memory with x and nothing else: what is saved of x for its gradients may be used whatever was written through x.data, here and by what gets the results."""
+    compiled = kintsugi.compile(fn)
+    for n in (3, 4, 3, 5, 6, 7, 4):
+        seen = []
+        for each in (fn, compiled):
+            x = torch.arange(float(n), requires_grad=True)
+            loss = (x * x).sum()
+            with mode():
+                results = each(x)
+            if isinstance(results, tuple):
+                results[0].add_(1)
+            loss.backward()
+            first = results[0] if isinstance(results, tuple) else results
+            seen.append(((results, x.detach(), x.grad), x._version, first._version, first._is_view()))
+        same(seen[1][0], seen[0][0])
+        assert seen[1][1:] == seen[0][1:]
+        kintsugi.wait_for_kernels()

@@ -478,6 +478,13 @@ makes_leaf(stepper *x, const kin_step *s)
     return is;
 }
 
+/* Is the step x.data, which shares x's memory and nothing else? */
+static bool
+asks_data(const stepper *x, const kin_step *s)
+{
+    return s->kind == KIN_STEP_GETATTR && PyUnicode_CompareWithASCIIString(kin_refs_get(&x->v->refs, s->ref), "data") == 0;
+}
+
 static bool
 run_steps(stepper *x)
 {
@@ -487,6 +494,8 @@ run_steps(stepper *x)
             continue;
         x->c.step = i;
         x->c.before = x->c.storages.len;
+        x->c.data = asks_data(x, s) ? i + 1 : 0;
+        x->c.data_storage = 0;
         if (s->kind == KIN_STEP_CHECK) {
             if (!capture_test(x, s, i) || !kin_capture_ask(x, s))
                 return false;
@@ -530,6 +539,26 @@ is_plain_output(stepper *x, PyObject *obj, int depth)
     return sequence && depth < 12;
 }
 
+/* What is given is x.data, or a view of it, and x is somebody else's, too: tensors that are made of x share its count of writes. The step that asks for it stays by itself. */
+static bool
+is_data_of_another(stepper *x, PyObject *obj)
+{
+    uint32_t number = obj == NULL ? UINT32_MAX : kin_capture_number(obj);
+    if (number == UINT32_MAX || x->c.entries.at[number].data == 0)
+        return false;
+    uint32_t storage = kin_aten_at(x->c.out->graph, x->c.entries.at[number].val)->storage;
+    bool other = storage <= x->c.out->ninputs;
+    for (uint32_t i = 0; i < x->subgraph->nout && !other; i++) {
+        uint32_t one = x->slots[x->subgraph->out[i]] == NULL ? UINT32_MAX : kin_capture_number(x->slots[x->subgraph->out[i]]);
+        other = one != UINT32_MAX && one != number && kin_aten_at(x->c.out->graph, x->c.entries.at[one].val)->storage == storage;
+    }
+    if (other) {
+        kin_capture_refuse(&x->c, "it gives the data of a tensor");
+        note_refused(x, x->c.entries.at[number].data - 1);
+    }
+    return other;
+}
+
 static bool
 keep_outputs(stepper *x)
 {
@@ -544,6 +573,8 @@ keep_outputs(stepper *x)
             note_refused(x, x->t->vals.at[x->subgraph->out[i]].step);
             return false;
         }
+        if (is_data_of_another(x, obj))
+            return false;
         out->out[out->nout++] = Py_NewRef(obj);
     }
     return true;

@@ -29,6 +29,7 @@ extern capture_torch kin_capture_torch;
 typedef struct {
     PyObject *meta;   /* owned; NULL: none was needed yet */
     kin_aten_val val; /* newest value with its contents */
+    uint32_t data;    /* x.data, or a view of it: the step that asked for it, counted from 1; 0: it is no such tensor */
 } capture_entry;
 
 /* Steps met so far, each once (repeat.c). */
@@ -53,6 +54,7 @@ typedef struct {
     uint32_t at;                         /* the subgraph runs before this step (kin_subgraph); 0: at its last call */
     uint32_t leaves;                     /* ... and from there on the first step that may leave (kin_subgraph) */
     bool uncounted;                          /* writes are those that an operator does not count */
+    uint32_t data, data_storage;         /* what entries have that are made now: all of them where the step is x.data (storage: 0), or views of an argument like that */
     bool joint;                          /* what calls give is kept */
     bool other_data;                     /* KIN_CAPTURE_OTHER_DATA */
     uint32_t step;                       /* that runs */

@@ -128,8 +128,9 @@ static PyObject *
 enter(capturing *c, PyObject *made, PyObject *meta, kin_aten_val val)
 {
     PyObject *number = made == NULL ? NULL : PyLong_FromUnsignedLong(c->entries.len);
+    bool data = val != 0 && (c->data_storage == 0 || kin_aten_at(c->out->graph, val)->storage == c->data_storage);
     if (number == NULL || PyList_Append(c->out->fakes, made) < 0 ||
-        kin_vec_push(&c->entries, ((capture_entry){meta, val})) != KIN_OK) {
+        kin_vec_push(&c->entries, ((capture_entry){meta, val, data ? c->data : 0})) != KIN_OK) {
         Py_XDECREF(number);
         Py_XDECREF(made);
         if (!PyErr_Occurred())

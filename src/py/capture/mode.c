@@ -225,11 +225,10 @@ note_torch(capturing *c, PyObject *obj, const char *keyword)
 
 /* The capture fails by this, but goes on to find all steps that do it. */
 static bool
-note_writing(capturing *c)
+note_writing(capturing *c, uint32_t step)
 {
     kin_capture *out = c->out;
-    uint32_t n = out->refused.len;
-    if ((n == 0 || out->refused.at[n - 1] != c->step) && kin_vec_push(&out->refused, c->step) != KIN_OK)
+    if (!kin_step_is_in(out->refused.at, out->refused.len, step) && kin_vec_push(&out->refused, step) != KIN_OK)
         return PyErr_NoMemory() != NULL;
     return true;
 }
@@ -240,7 +239,7 @@ static bool
 note_once(capturing *c, bool writes)
 {
     if (writes && c->leaves != 0 && c->step >= c->leaves)
-        return note_writing(c);
+        return note_writing(c, c->step);
     if (!writes && kin_vec_push(&c->out->random, c->step) != KIN_OK)
         return PyErr_NoMemory() != NULL;
     return kin_vec_push(&c->out->once, c->step) == KIN_OK || PyErr_NoMemory() != NULL;
@@ -252,8 +251,14 @@ note_tensor(capturing *c, uint32_t number, const char *keyword, bool written)
     const capture_entry *e = &c->entries.at[number];
     /* Storages are numbered from the inputs on. */
     bool of_input = kin_aten_at(c->out->graph, e->val)->storage <= c->out->ninputs;
+    if (e->data != 0) {
+        c->data = e->data;
+        c->data_storage = kin_aten_at(c->out->graph, e->val)->storage;
+    }
+    if (written && of_input && e->data != 0 && !note_writing(c, e->data - 1)) /* x.data counts by itself how often it is written to */
+        return false;
     c->out->writes = c->out->writes || (written && of_input);
-    if (written && of_input && !c->may_write && !note_writing(c))
+    if (written && of_input && !c->may_write && !note_writing(c, c->step))
         return false;
     if (written && c->at != 0 && kin_aten_at(c->out->graph, e->val)->storage <= c->before && !note_once(c, true)) /* not to memory of the step's own */
         return false;
@@ -665,6 +670,8 @@ note_call(capturing *c, PyObject *func, PyObject *args, PyObject *kwargs)
         return NULL;
     kin_aten *g = c->out->graph;
     uint32_t before = g->values.len;
+    if (c->data_storage != 0)
+        c->data = c->data_storage = 0;
     kin_capture_call call = {own != Py_None ? own : PyTuple_GET_ITEM(row, 0), args, kwargs != NULL && PyDict_GET_SIZE(kwargs) ? kwargs : NULL, NULL, c->step};
     uint32_t number = kin_aten_add_call(g, name, random);
     if (g->failed || kin_vec_push(&c->out->calls, call) != KIN_OK) {

@@ -142,6 +142,8 @@ read_operand(reading *r, PyObject *obj, int depth)
         r->unknown = true;
     else if (obj == NULL || obj == Py_None || obj == Py_Ellipsis || (obj != NULL && number == UINT32_MAX && is_kept_by_torch(obj)))
         say(r, (uintptr_t)obj);
+    else if (number < r->c->entries.len && r->c->entries.at[number].data != 0)
+        r->unknown = true; /* what is made of it is a tensor like that */
     else if (number < r->c->entries.len)
         read_tensor(r, number, obj);
     else if (PyFloat_CheckExact(obj) || PyLong_CheckExact(obj) || PyBool_Check(obj))
