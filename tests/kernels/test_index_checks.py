@@ -59,3 +59,20 @@ def test_images_that_cannot_be_resized_raise(mode):
             resize(x)
         with pytest.raises(RuntimeError, match=str(expected.value)[:20]):
             compiled(x)
+
+
+@pytest.mark.parametrize("mode", RESIZED)
+@pytest.mark.usefixtures("kernels")
+def test_images_cannot_be_resized_to_nothing(mode):
+    def halve(x):
+        return F.interpolate(x * 2, scale_factor=0.5, mode=mode) + 1
+
+    compiled, dims = kintsugi.compile(halve, dynamic=True), RESIZED[mode]
+    for n in (4, 5, 6, 7, 8):
+        x = torch.randn(2, 3, *range(n, n + dims))
+        torch.testing.assert_close(compiled(x), halve(x), rtol=1e-4, atol=1e-4)
+    x = torch.randn(2, 3, *[4] * (dims - 1), 1)
+    with pytest.raises(RuntimeError):
+        halve(x)
+    with pytest.raises(RuntimeError):
+        compiled(x)

@@ -188,6 +188,8 @@ image(low_call *c, unsigned spatial, bool half)
 {
     kin_irn x = low_read(c, low_arg(c, 0, "self"));
     bool fits = x != 0 && kin_dtype_is_float(low_dtype_of(c, x)) && low_ndim_of(c, x) == spatial + 2 && low_ndim(c, 0) == spatial + 2 && kin_ir_numel(c->ir, x) != 0;
+    for (unsigned d = 2; d < spatial + 2 && fits; d++)
+        fits = low_sizes(c, 0)[d] != 0;
     return fits && (half || low_dtype_of(c, x) == KIN_F32 || low_dtype_of(c, x) == KIN_F64) ? x : 0;
 }
 
