@@ -41,7 +41,7 @@ class _Region:
 
         own = types.FunctionType(_call.__code__, _call.__globals__, "checkpointed")
         self.compiled = make_compiled(own, {"fullgraph": False, "dynamic": None, "backend": None, "options": {}, "disable": False}, f"checkpoint of {name}")
-        self.calls, self.ready, self.recordings = 0, False, 0
+        self.calls, self.ready = 0, False
 
     def prepare(self, function):
         """What torch's checkpoint is handed until graphs can do its work: compiled on the way forward, with eager's steps; the function itself when values
@@ -57,25 +57,20 @@ class _Region:
             first = False
             result, fit, unfit, _ = engine._checkpointed(self.compiled, (function, args, kwargs), None)
             self.calls += 1
-            self.ready = fit > 0 and unfit == 0 and self.is_pure()
+            self.ready = (fit > 0 and unfit == 0 and self.is_pure()) or (self.ready and self.calls < PATIENCE)
             return result
         return step
 
     def launch(self, function, args, kwargs):
-        """What the function gives, as a tuple; None: nothing was done, as nothing recorded fits the call."""
+        """What the function gives, as a tuple; None: nothing was done, as nothing recorded fits the call, or does what eager would do a second time."""
         given = engine._checkpointed(self.compiled, (function, args, kwargs), _Again(self.compiled, (function, args, kwargs)))
-        self.ready = given is not None and given[3] > 0 and self.is_pure()
+        self.ready = given is None or given[3] > 0
         return given and given[:1]
 
     def is_pure(self):
-        """Nothing that eager would do a second time on the way back."""
-        recordings = len(self.compiled.entries())
-        if recordings != self.recordings:
-            variants = self.compiled.stats()["variants"]
-            if any(v["effects"] or v["breaks"] for v in variants):
-                self.calls = PATIENCE
-                return False
-            self.recordings = recordings
+        """Nothing of what was recorded is what eager would do a second time on the way back, but for writes to tensors: of these the engine knows."""
+        if any(v["effects"] or v["breaks"] for v in self.compiled.stats()["variants"]):
+            self.calls = PATIENCE
         return self.calls < PATIENCE
 
 

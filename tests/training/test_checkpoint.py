@@ -390,3 +390,33 @@ def test_hooks_of_saved_tensors_see_what_eager_saves_where_code_was_chosen_befor
             fn(x)
         seen.append(shapes)
     assert seen[0] == seen[1]
+
+
+@pytest.mark.parametrize("which", [lambda i: i % 3, lambda i: (0, 1)[i > 5], lambda i: (1, 0, 0, 1, 2)[i % 5]], ids=["in turns", "later", "mixed"])
+def test_functions_of_one_code_of_which_some_write_to_buffers(which):
+    """A region in evaluation mode, or another module of the class, can be done again by a launch; one that writes to statistics is done twice by torch."""
+    blocks = nn.ModuleList([Block(nn.BatchNorm1d) for _ in range(3)])
+    blocks[0].norm.eval()
+    blocks[2].norm.eval()
+
+    def fn(x, calls=[]):   # noqa: B006
+        calls.append(0)
+        return checkpoint(blocks[which((len(calls) - 1) % 14)], x, use_reentrant=False).square().sum()
+    compare(blocks, fn, 14)
+
+
+def test_a_region_that_trains_again_after_an_evaluation():
+    blocks = nn.ModuleList([Block(nn.BatchNorm1d)])
+    calls = []
+
+    def fn(x):
+        blocks[0].norm.train(calls.count(0) % 4 != 3)
+        return checkpoint(blocks[0], x, use_reentrant=False).square().sum()
+
+    def counted(x):
+        loss = fn(x)
+        calls.append(0)
+        if len(calls) == 13:
+            calls.clear()
+        return loss
+    compare(blocks, counted, 13)

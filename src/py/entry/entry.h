@@ -87,6 +87,7 @@ typedef struct kin_entry {
     KIN_VEC(kin_exact_size) exact;
     PyObject *rows;          /* list: by step the row of torch.profiler that it belongs to (py/replay/rows.c); NULL: no profiler was on */
     bool grad;               /* gradients were enabled when subgraphs were first looked for, between calls */
+    bool repeats;            /* of a checkpointed region: a call that was prepared has shown that its graphs can be done again (py/training/recompute.c) */
 } kin_entry;
 
 /* Has somebody of that sort asked, and was told so? */

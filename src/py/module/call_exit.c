@@ -114,6 +114,7 @@ adopt_side_trace(exit_context *x, uint32_t step, kin_log_before before, const ki
         return true;
     }
     entry->side_traces++;
+    v->repeats = false; /* not known of what was added */
     x->self->count.extended++;
     if (v->trace.steps.at[step].kind == KIN_STEP_EXIT)
         kin_entry_object_set_reason(entry, result->reason);

@@ -20,6 +20,7 @@
 #include "py/module/target.h"
 #include "py/report/guard_text.h"
 #include "py/report/log.h"
+#include "py/training/training.h"
 #include "py/watch/watch.h"
 
 enum { SMALL_SLOTS = 128 };
@@ -46,6 +47,8 @@ call_run_eager(call_state *c, kin_eager why)
                          kin_eager_row(why));
     }
     call_unpin(c);
+    if (!launch_region_admits((PyObject *)self, false))
+        return NULL;
     PyObject *region = why == KIN_EAGER_RECORDING ? NULL : kin_range_begin(self, NULL, kin_eager_text(why));
     bool admitted = kin_signals_admit();
     PyObject *value = PyObject_Vectorcall(self->fn, c->args, c->nargsf, c->kwnames);
@@ -262,6 +265,7 @@ call_run_replay(call_state *c, kin_entry_object *entry, PyObject **slots, bool t
     kin_optim_count optimizers = kin_optim_counted();
     PyObject *value = kin_replay_run(v, slots, call_look, call_leave, &x);
     note_run(c->self, v->launches > launches, optimizers);
+    launch_region_judge((PyObject *)c->self, &v->repeats);
     bool waited = v->waits > waits;
     v->stepwise = !waited && ran_stepwise(v, v->covered - covered);
     if (waited)
@@ -299,6 +303,11 @@ try_with_slots(call_state *c, uint32_t i, PyObject **slots, PyObject **result)
         entry->v->misses++;
         c->self->count.guard_misses++;
         return TRY_MISS;
+    }
+    if (!launch_region_admits((PyObject *)c->self, entry->v->repeats)) {
+        drop_slots(entry, slots);
+        call_unpin(c);
+        return TRY_HIT;
     }
     if (i > 0)
         kin_call_shape_promote(c->shape, i);

@@ -22,9 +22,10 @@ static _Thread_local struct {
     unsigned fit, unfit; /* graphs that were asked for: could they be done again? */
     unsigned made;       /* nodes that do it */
     unsigned base;       /* ... when the function was called: its own are numbered from there */
+    unsigned fit_before, unfit_before; /* ... as many as there were then */
     PyObject *again;     /* LAUNCHED: what calls the function again (kintsugi._checkpoint); COLLECTED: list of (number of the node, training, what it saves); borrowed */
-    PyObject *launched;  /* the function that is called without torch's checkpoint; borrowed */
-    bool unknown;        /* nothing that it recorded fits the call */
+    PyObject *function;  /* which one is called; borrowed */
+    bool unknown;        /* nothing that it recorded fits the call, or nothing that could be done again */
 } region;
 
 bool
@@ -71,11 +72,25 @@ launch_region_collect(const launch_code *code, PyObject *saved)
 bool
 launch_region_refuses(PyObject *function)
 {
-    if (region.launched != function)
+    if (region.function != function || region.kind == PREPARED)
         return false;
     region.unknown = true;
     PyErr_SetString(PyExc_RuntimeError, "kintsugi: a checkpointed region has nothing recorded for this call");
     return true;
+}
+
+/* Functions of one code are one region: a module in evaluation mode can be done again, the same one in training mode, or another one of its class, writes to buffers. */
+bool
+launch_region_admits(PyObject *function, bool repeats)
+{
+    return repeats || region.kind != LAUNCHED || !launch_region_refuses(function);
+}
+
+void
+launch_region_judge(PyObject *function, bool *repeats)
+{
+    if (region.kind == PREPARED && region.function == function && region.fit > region.fit_before && region.unfit == region.unfit_before)
+        *repeats = true;
 }
 
 /* -- hooks --------------------------------------------------------------------------------------------------------- */
@@ -220,20 +235,24 @@ launch_region_backward(launch_training *t, PyObject *note, PyObject *const *grad
 PyObject *
 launch_region_call(PyObject *function, PyObject *args, PyObject *how)
 {
-    unsigned fit = region.fit, unfit = region.unfit, made = region.made, base = region.base;
+    unsigned fit = region.fit, unfit = region.unfit, made = region.made, base = region.base, fit_before = region.fit_before, unfit_before = region.unfit_before;
     region_kind outside = region.kind;
-    PyObject *outer = region.launched, *again = region.again;
+    PyObject *outer = region.function, *again = region.again;
     region.kind = how == Py_None ? PREPARED : PyList_CheckExact(how) ? COLLECTED : LAUNCHED;
-    region.launched = how == Py_None ? NULL : function;
+    region.function = function;
     region.again = how;
     region.base = made;
+    region.fit_before = fit;
+    region.unfit_before = unfit;
     region.unknown = false;
     PyObject *result = PyObject_CallObject(function, args);
     bool unknown = result == NULL && region.unknown;
     region.kind = outside;
-    region.launched = outer;
+    region.function = outer;
     region.again = again;
     region.base = base;
+    region.fit_before = fit_before;
+    region.unfit_before = unfit_before;
     region.unknown = false;
     if (unknown) {
         PyErr_Clear();
