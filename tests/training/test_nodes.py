@@ -588,3 +588,25 @@ def test_what_surrounds_an_embedding_with_sparse_gradients_is_compiled(layer):
             torch.testing.assert_close(mine, theirs)
     assert any(part["compiled"] for part in kintsugi.stats(compiled)["kernels"])
     assert any(event["event"] == "fallback" and "gradients of an embedding are sparse" in event["reason"] for event in engine.events())
+
+
+@pytest.mark.parametrize("way", ["linear", "product"])
+def test_other_memory_for_a_weight_between_forward_and_backward(way):
+    """`weight.data = ...`, as where weights are binarised for the forward. What eager's nodes have saved is the weight itself, which has the other memory by then, or a view
+    of it, which has not."""
+    torch.manual_seed(0)
+    weight = nn.Parameter(torch.randn(6, 6))
+    body = {"linear": lambda x: F.linear(x, weight), "product": lambda x: x @ weight}[way]
+    compiled = kintsugi.compile(lambda x: body(x).tanh())
+    for _ in range(6):
+        x, kept, seen = torch.randn(4, 6), weight.data, []
+        for f in (lambda x: body(x).tanh(), compiled):
+            weight.grad, leaf = None, x.clone().requires_grad_()
+            out = f(leaf).sum()
+            weight.data = torch.ones(6, 6)
+            out.backward()
+            weight.data = kept
+            seen.append((leaf.grad, weight.grad))
+        for a, b in zip(*seen):
+            torch.testing.assert_close(b, a, rtol=1e-4, atol=1e-5)
+    assert runs(compiled) > 0

@@ -112,3 +112,26 @@ launch_needed_deinit(launch_needed *n)
     free(n->inputs);
     *n = (launch_needed){0};
 }
+
+/* -- inputs -------------------------------------------------------------------------------------------------------- */
+
+static bool
+takes(const kin_aten *g, uint32_t first, uint32_t n, kin_aten_val value)
+{
+    bool does = false;
+    for (uint32_t i = first; !does && i < first + n; i++) {
+        const kin_aten_arg *a = &g->args.at[i];
+        does = a->kind == KIN_ATEN_VALUE ? a->value == value : a->kind == KIN_ATEN_LIST && takes(g, a->list.child, a->list.count, value);
+    }
+    return does;
+}
+
+bool
+launch_needed_as_view(const kin_capture *capture, uint32_t input)
+{
+    const kin_aten *g = capture->graph;
+    for (uint32_t i = capture->joint.ncalls; i < g->calls.len; i++)
+        if (takes(g, g->calls.at[i].args, g->calls.at[i].nargs, input + 1))
+            return false;
+    return true;
+}

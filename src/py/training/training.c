@@ -44,7 +44,7 @@ static struct {
     PyTypeObject *training;
     PyObject *apply;     /* of the class of nodes */
     PyObject *hooks, *anomaly, *keeps_graph;
-    PyObject *s_saved, *s_to_save, *s_not_differentiable, *s_materialize, *s_note;
+    PyObject *s_detach, *s_saved, *s_to_save, *s_not_differentiable, *s_materialize, *s_note;
     bool ready, failed;
 } known;
 
@@ -92,13 +92,14 @@ prepare(void)
     known.hooks = kin_import("torch._C._autograd", "_top_saved_tensors_default_hooks");
     known.anomaly = kin_import("torch._C", "is_anomaly_enabled");
     known.keeps_graph = kin_import("torch._C._autograd", "_get_current_graph_task_keep_graph");
+    known.s_detach = PyUnicode_InternFromString("detach");
     known.s_saved = PyUnicode_InternFromString("saved_tensors");
     known.s_to_save = PyUnicode_InternFromString("to_save");
     known.s_not_differentiable = PyUnicode_InternFromString("non_differentiable");
     known.s_materialize = PyUnicode_InternFromString("materialize_grads");
     known.s_note = PyUnicode_InternFromString("_kintsugi");
     known.ready = known.training != NULL && known.apply != NULL && known.hooks != NULL && known.anomaly != NULL && known.keeps_graph != NULL &&
-                  known.s_materialize != NULL && known.s_note != NULL && launch_results_prepare(known.s_materialize, known.s_note);
+                  known.s_detach != NULL && known.s_materialize != NULL && known.s_note != NULL && launch_results_prepare(known.s_materialize, known.s_note);
     known.failed = !known.ready;
     PyErr_Clear();
     return known.ready;
@@ -183,8 +184,9 @@ fill(launch_training *t, const kin_capture *capture, launch_code *forward, const
     t->group = calloc(t->nwanting + 1, sizeof *t->group);
     t->written = calloc(g->ninputs + 1, sizeof *t->written);
     t->kept = calloc(g->ninputs + 1, sizeof *t->kept);
+    t->aliased = calloc(g->ninputs + 1, sizeof *t->aliased);
     t->handed = calloc(h->parts.handed.len + 1, sizeof *t->handed);
-    if (!t->out_of || !t->grad_at || !t->base_of || !t->tangents || !t->wanting || !t->gradient || !t->depends || !t->group || !t->written || !t->kept || !t->handed)
+    if (!t->out_of || !t->grad_at || !t->base_of || !t->tangents || !t->wanting || !t->gradient || !t->depends || !t->group || !t->written || !t->kept || !t->aliased || !t->handed)
         return false;
     for (uint32_t i = 0; i < t->nresults; i++) {
         kin_aten_val tangent = g->ninputs - t->nresults + i + 1;
@@ -204,8 +206,10 @@ fill(launch_training *t, const kin_capture *capture, launch_code *forward, const
     launch_again_find_written(g, t->written);
     number_gradients(t, j);
     for (uint32_t i = 0; i < g->ninputs - t->nresults; i++)
-        if (h->parts.inputs[i])
+        if (h->parts.inputs[i]) {
+            t->aliased[t->nkept] = launch_needed_as_view(capture, i);
             t->kept[t->nkept++] = i;
+        }
     for (uint32_t i = 0; i < h->parts.handed.len; i++)
         t->handed[t->nhanded++] = h->parts.handed.at[i].output;
     return true;
@@ -278,8 +282,12 @@ take_made(launch_running *r, const launch_code *code, void *arg)
     const launch_training *t = f->t;
     if (!make_own(r, t, code, f->made) || (f->saved = PyTuple_New(t->nkept + t->nhanded)) == NULL)
         return false;
-    for (uint32_t i = 0; i < t->nkept; i++)
-        PyTuple_SET_ITEM(f->saved, i, Py_NewRef(r->inputs->in[code->input_of[t->kept[i]]]));
+    for (uint32_t i = 0; i < t->nkept; i++) {
+        PyObject *input = r->inputs->in[code->input_of[t->kept[i]]], *kept = t->aliased[i] ? PyObject_CallMethodNoArgs(input, known.s_detach) : Py_NewRef(input);
+        if (kept == NULL)
+            return false;
+        PyTuple_SET_ITEM(f->saved, i, kept);
+    }
     for (uint32_t i = 0; i < t->nhanded; i++) {
         PyObject *tensor = r->tensors[r->p->outputs[t->handed[i]]];
         if (tensor == NULL)

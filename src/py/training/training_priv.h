@@ -44,6 +44,7 @@ typedef struct {
     uint32_t *group;         /* by these: the node that they stand behind (groups.c), from 1 on; 0: the graph's */
     uint32_t ngroups;
     uint32_t nkept, *kept;   /* inputs that are saved */
+    bool *aliased;           /* of these: what eager saves is a view of it */
     uint32_t nhanded, *handed; /* outputs of the forward program that are saved */
     bool timed, alone;       /* a comparison with torch's way is open, so the program's own runs are timed; by this thread's time */
     launch_least there, back; /* what they took, forward and backward */
@@ -64,6 +65,7 @@ typedef struct {
     ARRAY(group, t->nwanting)         \
     ARRAY(written, ninputs)           \
     ARRAY(kept, t->nkept)             \
+    ARRAY(aliased, t->nkept)          \
     ARRAY(handed, t->nhanded)
 
 /* The forward program: the code's outs but for views of inputs in made[], the tensors that its node saves. False: it came to nothing. */
@@ -160,6 +162,9 @@ typedef struct {
 } launch_needed;
 bool launch_needed_find(const launch_training *t, PyObject *grads, bool effects, launch_needed *out);
 void launch_needed_deinit(launch_needed *n);
+/* Does going back take an input only as views that the forward part has made (`weight.t()`)? What eager saves are these, and they keep the memory that they look at when
+ * the program gives the input other memory (`weight.data = ...`). */
+bool launch_needed_as_view(const kin_capture *capture, uint32_t input);
 
 /* -- again.c ----------------------------------------------------------------------------------------------------- */
 
