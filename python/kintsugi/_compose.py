@@ -126,6 +126,7 @@ def _transformer_encoder_layer_fwd(src, embed_dim, num_heads, qkv_weight, qkv_bi
     return x if norm_first else norm(x, norm_weight_2, norm_bias_2)
 
 
+BACK = _compose_training.BACK  # where autograd goes back only
 TABLE = {**_compose_training.TABLE,
          "aten._native_multi_head_attention.default": _native_multi_head_attention,
          "aten._transformer_encoder_layer_fwd.default": _transformer_encoder_layer_fwd}

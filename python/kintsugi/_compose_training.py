@@ -417,6 +417,13 @@ def _embedding_bag_backward(grad, indices, offsets, offset2bag, bag_size, maximu
     return _aten.embedding_dense_backward.default(_aten.index_select.default(grad, 0, bags), indices, num_weights, padding_idx, False)
 
 
+# -- complex numbers -------------------------------------------------------------------------------------------------
+
+# What is conjugated or negated only says so, in eager as well as for the program's own calls; nobody but other operators sees what autograd makes of it, and gradients are as
+# good with the elements that they have.
+BACK = {"aten._conj.default": lambda x: _aten._conj_physical.default(x),
+        "aten._neg_view.default": lambda x: _aten.neg.default(x)}
+
 TABLE = {"aten.bernoulli_.float": _bernoulli_,
          "aten.native_batch_norm.default": _native_batch_norm,
          "aten.native_batch_norm_backward.default": _native_batch_norm_backward,

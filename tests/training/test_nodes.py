@@ -610,3 +610,58 @@ def test_other_memory_for_a_weight_between_forward_and_backward(way):
         for a, b in zip(*seen):
             torch.testing.assert_close(b, a, rtol=1e-4, atol=1e-5)
     assert runs(compiled) > 0
+
+
+def _rotated(x, w):
+    turned = torch.view_as_complex(x.reshape(4, 3, 2)) * torch.polar(torch.ones(3), torch.arange(3.0))
+    return torch.view_as_real(turned).flatten(1) @ w
+
+
+def _filtered(x, w):
+    both = torch.view_as_complex(w.view(6, 3, 2))
+    return torch.view_as_real(torch.view_as_complex(x.view(4, 1, 3, 2)) * both).square().sum((1, 3))
+
+
+def _lengths(x, w):
+    return (torch.complex(x, x @ w) * torch.complex(w[0], w[1])).abs().sum(1)
+
+
+def _imaginary(x, w):
+    z = torch.view_as_complex(x.view(4, 3, 2)) * torch.view_as_complex(w[0].view(3, 2))
+    return (z.imag - z.real) * (z * z).imag
+
+
+@pytest.mark.compiled_gradients
+@pytest.mark.parametrize("body, whole", [(_rotated, True), (_filtered, True), (_lengths, False), (_imaginary, False)])
+def test_products_of_complex_numbers(body, whole):
+    """Their gradients are products with conjugated numbers, which in eager only say that they are conjugated."""
+    torch.manual_seed(0)
+    weight = nn.Parameter(torch.randn(6, 6))
+    compiled = kintsugi.compile(lambda x: body(x, weight).tanh())
+    for _ in range(6):
+        x, seen = torch.randn(4, 6), []
+        for f in (lambda x: body(x, weight).tanh(), compiled):
+            weight.grad, leaf = None, x.clone().requires_grad_()
+            out = f(leaf)
+            out.square().sum().backward()
+            seen.append((out, leaf.grad, weight.grad))
+        for a, b in zip(*seen):
+            torch.testing.assert_close(b, a, rtol=1e-4, atol=1e-5)
+    if whole:
+        assert len(versions(compiled)) == 1 and runs(compiled) > 0
+
+
+def test_gradients_that_are_conjugated():
+    """A complex parameter's gradient has its elements in memory, whatever eager's says of its own."""
+    torch.manual_seed(0)
+    weight = nn.Parameter(torch.randn(6, 6, dtype=torch.complex64))
+    compiled = kintsugi.compile(lambda x: torch.view_as_real(x @ weight).square().sum())
+    for _ in range(6):
+        x, seen = torch.randn(4, 6, dtype=torch.complex64), []
+        for f in (lambda x: torch.view_as_real(x @ weight).square().sum(), compiled):
+            weight.grad, leaf = None, x.clone().requires_grad_()
+            out = f(leaf)
+            out.backward()
+            seen.append((out, leaf.grad.resolve_conj(), weight.grad.resolve_conj()))
+        for a, b in zip(*seen):
+            torch.testing.assert_close(b, a, rtol=1e-4, atol=1e-5)

@@ -19,7 +19,7 @@ typedef enum {
     KIN_COMPLEX_NO,       /* it is not known to do anything sensible */
     KIN_COMPLEX_BOTH,     /* the same to the real and to the imaginary parts */
     KIN_COMPLEX_SUM,      /* also, if both operands are complex */
-    KIN_COMPLEX_PRODUCT, KIN_COMPLEX_ABSOLUTE,
+    KIN_COMPLEX_PRODUCT, KIN_COMPLEX_ABSOLUTE, KIN_COMPLEX_CONJUGATE,
     KIN_COMPLEX_AS_COMPLEX, KIN_COMPLEX_AS_REAL, /* views */
     KIN_COMPLEX_MAKE, KIN_COMPLEX_MAKE_POLAR
 } kin_aten_complex;

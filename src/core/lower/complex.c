@@ -79,6 +79,8 @@ is_covered(low *l, const kin_aten_call *call)
     switch (kin_aten_op_complex(kin_aten_op_of(call))) {
     case KIN_COMPLEX_NO: return false;
     case KIN_COMPLEX_BOTH: /* of several tensors all are complex, but for places */
+        if (!is_complex(l, call->results)) /* `z.sum(dtype=torch.float32)` */
+            return false;
         return low_is_value(a) ? is_complex(l, a->value) : count_args(l, call->args, call->nargs, REAL) == 0;
     case KIN_COMPLEX_SUM: return low_is_value(a) && low_is_value(b) && is_complex(l, a->value) && is_complex(l, b->value) && low_arg(&c, UINT32_MAX, "alpha") == NULL;
     case KIN_COMPLEX_PRODUCT: return low_is_value(a) && b != NULL && (low_is_value(b) || low_is_number(b));
@@ -228,6 +230,17 @@ multiply(low_call *c)
     return true;
 }
 
+static bool
+conjugate(low_call *c)
+{
+    kin_irn real = part_of(c, low_arg(c, 0, "self"), 0), imaginary = part_of(c, low_arg(c, 0, "self"), 1);
+    if (real == 0 || imaginary == 0)
+        return false;
+    set_part(c->l, c->call->results, 0, real);
+    set_part(c->l, c->call->results, 1, low_un(c, KIN_IR_NEG, imaginary));
+    return true;
+}
+
 /* complex(real, imaginary), polar(abs, angle). */
 static bool
 make(low_call *c, bool polar)
@@ -290,6 +303,7 @@ low_complex_call(low_call *c, kin_irn *real)
     case KIN_COMPLEX_BOTH:
     case KIN_COMPLEX_SUM: return run_for_both(c);
     case KIN_COMPLEX_PRODUCT: return multiply(c);
+    case KIN_COMPLEX_CONJUGATE: return conjugate(c);
     case KIN_COMPLEX_AS_COMPLEX: return as_complex(c);
     case KIN_COMPLEX_MAKE: return make(c, false);
     case KIN_COMPLEX_MAKE_POLAR: return make(c, true);

@@ -6,18 +6,25 @@
 
 #define T kin_capture_torch
 
-/* The function that does the same with smaller operators: borrowed, or NULL without an exception. */
 static PyObject *
-find_composition(PyObject *name)
+find_in(PyObject **table, const char *which, PyObject *name)
 {
-    static PyObject *table;
-    if (table == NULL) {
-        table = kin_import("kintsugi._compose", "TABLE");
-        if (table == NULL || !PyDict_Check(table))
-            Py_XSETREF(table, PyDict_New());
+    if (*table == NULL) {
+        *table = kin_import("kintsugi._compose", which);
+        if (*table == NULL || !PyDict_Check(*table))
+            Py_XSETREF(*table, PyDict_New());
         PyErr_Clear();
     }
-    return table == NULL ? NULL : PyDict_GetItem(table, name);
+    return *table == NULL ? NULL : PyDict_GetItem(*table, name);
+}
+
+/* The function that does the same with smaller operators, or what does the same where autograd goes back: borrowed, or NULL without an exception. */
+static PyObject *
+find_composition(const capturing *c, PyObject *name)
+{
+    static PyObject *always, *back;
+    PyObject *function = c->step == UINT32_MAX ? find_in(&back, "BACK", name) : NULL;
+    return function != NULL ? function : find_in(&always, "TABLE", name);
 }
 
 /* What it raises says why the operator cannot be captured. */
@@ -76,7 +83,7 @@ note_whole(capturing *c, uint32_t first, PyObject *op, PyObject *args, PyObject 
 PyObject *
 kin_capture_compose(capturing *c, PyObject *row, PyObject *args, PyObject *kwargs)
 {
-    PyObject *function = find_composition(PyTuple_GET_ITEM(row, 1));
+    PyObject *function = find_composition(c, PyTuple_GET_ITEM(row, 1));
     if (function == NULL)
         return NULL;
     uint32_t first = c->out->calls.len;
