@@ -63,9 +63,13 @@ class _Region:
 
     def launch(self, function, args, kwargs):
         """What the function gives, as a tuple; None: nothing was done, as nothing recorded fits the call, or does what eager would do a second time."""
-        given = engine._checkpointed(self.compiled, (function, args, kwargs), _Again(self.compiled, (function, args, kwargs)))
-        self.ready = given is None or given[3] > 0
-        return given and given[:1]
+        again = _Again(self.compiled, (function, args, kwargs))
+        given = engine._checkpointed(self.compiled, (function, args, kwargs), again)
+        if given is None:
+            torch.set_rng_state(again.random)
+            return None
+        self.ready = given[3] > 0
+        return given[:1]
 
     def is_pure(self):
         """Nothing of what was recorded is what eager would do a second time on the way back, but for writes to tensors: of these the engine knows."""

@@ -420,3 +420,20 @@ def test_a_region_that_trains_again_after_an_evaluation():
             calls.clear()
         return loss
     compare(blocks, counted, 13)
+
+
+def test_a_region_that_goes_another_way_than_when_it_was_prepared():
+    """Which layer the function calls is found inside of it: the recording is left in its middle, for one that writes to statistics."""
+    layers = nn.ModuleList([nn.BatchNorm1d(8), nn.LayerNorm(8), nn.BatchNorm1d(8, affine=False)])
+
+    def region(k):
+        return lambda x: F.dropout(layers[k](x).tanh(), 0.2) * 2
+    regions, calls = [region(k) for k in range(3)], []
+
+    def fn(x):
+        i = len(calls) % 18
+        calls.append(0)
+        for layer in layers:
+            layer.train(i % 5 != 4)
+        return checkpoint(regions[(1, 1, 1, 1, 1, 1, 0, 2, 1, 0)[i % 10]], x, use_reentrant=False).square().sum()
+    compare(layers, fn, 18)

@@ -12,6 +12,7 @@
 #include "py/report/guard_text.h"
 #include "py/report/log.h"
 #include "py/watch/watch.h"
+#include "py/training/training.h"
 
 enum { MAX_LOGGED_EXITS = 64 };
 
@@ -114,7 +115,6 @@ adopt_side_trace(exit_context *x, uint32_t step, kin_log_before before, const ki
         return true;
     }
     entry->side_traces++;
-    v->repeats = false; /* not known of what was added */
     x->self->count.extended++;
     if (v->trace.steps.at[step].kind == KIN_STEP_EXIT)
         kin_entry_object_set_reason(entry, result->reason);
@@ -203,6 +203,10 @@ call_leave(kin_entry *v, uint32_t step, kin_exit *exit, void *arg)
 {
     exit_context *x = arg;
     PyObject *value;
+    if (!launch_region_admits((PyObject *)x->self, false)) { /* not known of what would come now */
+        kin_exit_drop(exit);
+        return NULL;
+    }
     bool held = kin_signals_hold(), extending = may_extend(x, step);
     x->entry->growing |= extending; /* from here on other threads stay out */
     if (x->self->count.offered++ < MAX_LOGGED_EXITS || extending)

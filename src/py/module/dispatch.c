@@ -261,11 +261,11 @@ call_run_replay(call_state *c, kin_entry_object *entry, PyObject **slots, bool t
     double work = timed ? work_of(c) : 0; /* as it begins: the call may change its lists */
     if (timed)
         watch = kin_stopwatch_start();
-    uint64_t launches = v->launches, covered = v->covered, waits = v->waits;
+    uint64_t launches = v->launches, covered = v->covered, waits = v->waits, exits = v->exits;
     kin_optim_count optimizers = kin_optim_counted();
     PyObject *value = kin_replay_run(v, slots, call_look, call_leave, &x);
     note_run(c->self, v->launches > launches, optimizers);
-    launch_region_judge((PyObject *)c->self, &v->repeats);
+    launch_region_judge((PyObject *)c->self, v->exits == exits && entry->side_traces == 0, &v->repeats);
     bool waited = v->waits > waits;
     v->stepwise = !waited && ran_stepwise(v, v->covered - covered);
     if (waited)

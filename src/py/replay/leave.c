@@ -261,6 +261,12 @@ kin_exit_resume(kin_exit *e, kin_exit_entered entered, void *arg)
     }
 }
 
+void
+kin_exit_drop(kin_exit *e)
+{
+    kin_chain_drop(e->run->ts, &e->chain);
+}
+
 uint32_t
 kin_exit_snap(const kin_exit *exit)
 {

@@ -35,8 +35,10 @@ PyObject *kin_exit_func(const kin_exit *exit, uint32_t depth);
 PyObject *kin_exit_extra(const kin_exit *exit, uint32_t depth);
 /* Told of each frame just before it is evaluated, innermost first; `raw` is CPython's own. */
 typedef void (*kin_exit_entered)(void *arg, uint32_t depth, struct kin_frame *frame, struct _PyInterpreterFrame *raw);
-/* Continues the frames in CPython to the end of the call; must be called once. entered (for the recorder) may be NULL. */
+/* Continues the frames in CPython to the end of the call; it or kin_exit_drop must be called once. entered (for the recorder) may be NULL. */
 PyObject *kin_exit_resume(kin_exit *exit, kin_exit_entered entered, void *arg);
+/* Nothing of it runs: the call is made again. Keeps the pending exception. */
+void kin_exit_drop(kin_exit *exit);
 
 /* Memory of v->sunk. */
 size_t kin_sunk_bytes(const kin_entry *v);

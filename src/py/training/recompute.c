@@ -87,10 +87,13 @@ launch_region_admits(PyObject *function, bool repeats)
 }
 
 void
-launch_region_judge(PyObject *function, bool *repeats)
+launch_region_judge(PyObject *function, bool whole, bool *repeats)
 {
-    if (region.kind == PREPARED && region.function == function && region.fit > region.fit_before && region.unfit == region.unfit_before)
-        *repeats = true;
+    bool fit = region.fit > region.fit_before && region.unfit == region.unfit_before;
+    if (region.function == function && region.kind == PREPARED)
+        *repeats = whole && (*repeats || fit);
+    else if (region.function == function && !whole)
+        *repeats = false;
 }
 
 /* -- hooks --------------------------------------------------------------------------------------------------------- */

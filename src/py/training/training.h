@@ -35,8 +35,9 @@ PyObject *launch_region_call(PyObject *function, PyObject *args, PyObject *how);
 bool launch_region_refuses(PyObject *function);
 /* A recording fits, of which it is known that its graphs can be done again, or not: may it be replayed? False with an exception, as above. */
 bool launch_region_admits(PyObject *function, bool repeats);
-/* It has been replayed: if that was to prepare a region, and all graphs can be done again, that is known of it from now on. */
-void launch_region_judge(PyObject *function, bool *repeats);
+/* It has been replayed: if that was to prepare a region, and all graphs can be done again, that is known of it from now on. whole: that was all of it, without an exit or a
+ * side trace, of which nothing is known. */
+void launch_region_judge(PyObject *function, bool whole, bool *repeats);
 
 /* Are its gradients differentiated again as a rule? Then torch does forward and backward once more each time, and its steps alone are faster. */
 bool launch_training_is_twice(const launch_code *code);
