@@ -287,7 +287,7 @@ multiply_panel(const part *w, const float *a, int64_t lda, int64_t row, int64_t 
 {
     const kin_convolution *x = w->x;
     int64_t filters = x->filters / x->groups, depth = depth_of(x), in_group = panel % panels_of(x) * KIN_TILE_COLUMNS;
-    int64_t filter = panel / panels_of(x) * filters + in_group, left = filters - in_group, tiles = kin_tile_divide_up(rows, KIN_TILE_ROWS);
+    int64_t filter = panel / panels_of(x) * filters + in_group, left = filters - in_group, tiles = kin_tile_count(rows);
     unsigned columns = left < KIN_TILE_COLUMNS ? (unsigned)left : KIN_TILE_COLUMNS;
     const float *b = x->panels + (panel * depth + from) * KIN_TILE_COLUMNS;
     const float *next = b + depth * KIN_TILE_COLUMNS;
@@ -467,7 +467,7 @@ static void
 multiply_strip(const kin_convolution *x, const strip *s, int64_t row, int64_t lines, int64_t places, int64_t panel)
 {
     int64_t filters = x->filters / x->groups, in_group = panel % panels_of(x) * KIN_TILE_COLUMNS, group = panel / panels_of(x);
-    int64_t filter = group * filters + in_group, left = filters - in_group, tiles = kin_tile_divide_up(places, KIN_TILE_ROWS);
+    int64_t filter = group * filters + in_group, left = filters - in_group, tiles = kin_tile_count(places);
     unsigned columns = left < KIN_TILE_COLUMNS ? (unsigned)left : KIN_TILE_COLUMNS;
     const float *b = x->panels + panel * depth_of(x) * KIN_TILE_COLUMNS;
     const int64_t *ys = x->y_strides;

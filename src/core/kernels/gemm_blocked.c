@@ -185,7 +185,7 @@ multiply_packing(const block *k, int64_t n, const panel_of_b *b, int64_t ldb, fl
 static void
 multiply_panel(const block *k, const panel_of_b *b, int64_t ldb, float *c, int64_t ldc, bool pairs)
 {
-    int64_t tiles = kin_tile_divide_up(k->rows, KIN_TILE_ROWS);
+    int64_t tiles = k->by_columns ? kin_tile_divide_up(k->rows, KIN_TILE_ROWS) : kin_tile_count(k->rows);
     const float *panel = b->at;
     unsigned columns = b->columns;
     for (int64_t t = 0, i = 0, n; t < tiles; t++, i += n) {

@@ -168,7 +168,7 @@ static void
 multiply(const kin_convolution *x, int64_t rows, int64_t panel, const room *w)
 {
     const float *b = x->panels + panel * panel_len(x);
-    int64_t k = x->channels, tiles = kin_tile_divide_up(rows, KIN_TILE_ROWS);
+    int64_t k = x->channels, tiles = kin_tile_count(rows);
     for (int64_t s = 0; s < SPOTS; s++, b += k * KIN_TILE_COLUMNS)
         for (int64_t t = 0, i = 0; t < tiles; t++) {
             int64_t n = kin_tile_divide_up(rows - i, tiles - t);

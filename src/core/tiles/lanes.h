@@ -98,7 +98,7 @@ first_lanes(int64_t n)
 
 #else
 
-enum { KIN_PART_ROWS = 6, KIN_PART_FEW = 3, KIN_PART_DEEP = 192 };
+enum { KIN_PART_ROWS = 6, KIN_PART_FEW = 3, KIN_PART_DEEP = 128 };
 
 typedef __m256 vec;
 typedef __m256i words;
@@ -259,6 +259,18 @@ typedef struct {
     unsigned row, rows, column, columns;
 } part;
 
+/* How many of the rows that are left come next. With 8 lanes parts of four rows, or one or two, have too few sums to keep the processor busy. */
+INLINE_WIDE unsigned
+rows_of_part(unsigned left)
+{
+#if KIN_LANES == 16
+    return left;
+#else
+    static const unsigned char rows[KIN_TILE_ROWS + 1] = {0, 1, 2, 3, 4, 5, 6, 4, 5, 6, 5, 6, 6, 5, 6};
+    return rows[left];
+#endif
+}
+
 /* The next one; the first is behind {0}. False: there is none. */
 INLINE_WIDE bool
 next_part(part *p, unsigned rows, unsigned columns)
@@ -270,8 +282,7 @@ next_part(part *p, unsigned rows, unsigned columns)
         p->column = 0;
         if (left == 0)
             return false;
-        unsigned times = (left + KIN_PART_ROWS - 1) / KIN_PART_ROWS;
-        p->rows = (left + times - 1) / times;
+        p->rows = rows_of_part(left);
     }
     unsigned most = p->rows <= KIN_PART_FEW ? KIN_TILE_COLUMNS : 2 * LANES;
     p->columns = columns - p->column < most ? columns - p->column : most;
