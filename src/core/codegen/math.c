@@ -75,28 +75,50 @@ power_of_two(kin_em *e, LLVMValueRef n)
     return LLVMBuildBitCast(e->b, bits, like_with(n, LLVMFloatTypeInContext(e->context)), "");
 }
 
+/* e^r, |r| <= ln 2 / 2 */
+static LLVMValueRef
+exp_rest_f32(kin_em *e, LLVMValueRef r)
+{
+    static const double c[] = {0.50000001, 0.166665183, 0.0416662042, 0.00836895371, 0.00139506003};
+    LLVMValueRef p = multiply_add(e, polynomial(e, r, c, 5), LLVMBuildFMul(e->b, r, r, ""), r);
+    return LLVMBuildFAdd(e->b, p, number(r, 1), "");
+}
+
 /* 2^n e^r, |r| <= ln 2 / 2; the power in two steps, so that small results are rounded once. 1 ulp. */
 static LLVMValueRef
 exp_parts_f32(kin_em *e, LLVMValueRef n, LLVMValueRef r)
 {
-    static const double c[] = {0.50000001, 0.166665183, 0.0416662042, 0.00836895371, 0.00139506003};
-    LLVMValueRef x = r;
-    LLVMValueRef p = multiply_add(e, polynomial(e, r, c, 5), LLVMBuildFMul(e->b, r, r, ""), r);
-    p = LLVMBuildFAdd(e->b, p, number(x, 1), "");
-    LLVMValueRef k = LLVMBuildFPToSI(e->b, n, bits_like(e, x), ""), half = LLVMBuildAShr(e->b, k, whole(e, x, 1), "");
-    p = LLVMBuildFMul(e->b, p, power_of_two(e, half), "");
+    LLVMValueRef k = LLVMBuildFPToSI(e->b, n, bits_like(e, r), ""), half = LLVMBuildAShr(e->b, k, whole(e, r, 1), "");
+    LLVMValueRef p = LLVMBuildFMul(e->b, exp_rest_f32(e, r), power_of_two(e, half), "");
     return LLVMBuildFMul(e->b, p, power_of_two(e, LLVMBuildSub(e->b, k, half, "")), "");
 }
 
-/* x = n ln 2 + r */
+/* x = n ln 2 + r. Gives n. */
+static LLVMValueRef
+divide_by_ln2(kin_em *e, LLVMValueRef x, LLVMValueRef *r)
+{
+    LLVMValueRef n = apply(e, "llvm.rint", LLVMBuildFMul(e->b, x, number(x, 1.44269504088896340736), ""));
+    *r = multiply_add(e, n, number(x, -0.693145751953125), x); /* so few bits that n times it is exact */
+    *r = multiply_add(e, n, number(x, -1.42860682030941723212e-6), *r);
+    return n;
+}
+
 static LLVMValueRef
 exp_f32(kin_em *e, LLVMValueRef x)
 {
+    LLVMValueRef r;
     x = choose(e, LLVMRealOGT, x, 89, number(x, 89), x); /* NaN stays */
     x = choose(e, LLVMRealOLT, x, -105, number(x, -105), x);
-    LLVMValueRef n = apply(e, "llvm.rint", LLVMBuildFMul(e->b, x, number(x, 1.44269504088896340736), ""));
-    LLVMValueRef r = multiply_add(e, n, number(x, -0.693145751953125), x); /* so few bits that n times it is exact */
-    return exp_parts_f32(e, n, multiply_add(e, n, number(x, -1.42860682030941723212e-6), r));
+    LLVMValueRef n = divide_by_ln2(e, x, &r);
+    return exp_parts_f32(e, n, r);
+}
+
+/* x: from -87 to 88, or NaN. 1 ulp. */
+static LLVMValueRef
+exp_near_f32(kin_em *e, LLVMValueRef x)
+{
+    LLVMValueRef r, n = divide_by_ln2(e, x, &r);
+    return LLVMBuildFMul(e->b, exp_rest_f32(e, r), power_of_two(e, LLVMBuildFPToSI(e->b, n, bits_like(e, x), "")), "");
 }
 
 /* Exact for whole numbers. */
@@ -116,10 +138,7 @@ expm1_f32(kin_em *e, LLVMValueRef x)
     static const double c[] = {0.50000001, 0.166665183, 0.0416662042, 0.00836895371, 0.00139506003};
     LLVMValueRef y = choose(e, LLVMRealOGT, x, 89, number(x, 89), x);
     y = choose(e, LLVMRealOLT, y, -105, number(x, -105), y);
-    LLVMValueRef n = apply(e, "llvm.rint", LLVMBuildFMul(e->b, y, number(x, 1.44269504088896340736), ""));
-    LLVMValueRef r = multiply_add(e, n, number(x, -0.693145751953125), y);
-    r = multiply_add(e, n, number(x, -1.42860682030941723212e-6), r);
-    LLVMValueRef p = multiply_add(e, polynomial(e, r, c, 5), LLVMBuildFMul(e->b, r, r, ""), r);
+    LLVMValueRef r, n = divide_by_ln2(e, y, &r), p = multiply_add(e, polynomial(e, r, c, 5), LLVMBuildFMul(e->b, r, r, ""), r);
     LLVMValueRef k = LLVMBuildFPToSI(e->b, n, bits_like(e, x), ""), half = LLVMBuildAShr(e->b, k, whole(e, x, 1), "");
     LLVMValueRef rest = LLVMBuildSub(e->b, k, half, ""), power = power_of_two(e, half);
     LLVMValueRef one = power_of_two(e, LLVMBuildNeg(e->b, rest, "")); /* what 1 is before the second step */
@@ -172,7 +191,8 @@ tanh_f32(kin_em *e, LLVMValueRef x)
     static const double c[] = {-0.333332839, 0.133314912, -0.0537434953, 0.020650579, -0.00571703656};
     LLVMValueRef a = apply(e, "llvm.fabs", x), z = LLVMBuildFMul(e->b, x, x, ""), one = number(x, 1);
     LLVMValueRef small = multiply_add(e, LLVMBuildFMul(e->b, polynomial(e, z, c, 5), z, ""), x, x);
-    LLVMValueRef big = LLVMBuildFAdd(e->b, exp_f32(e, LLVMBuildFAdd(e->b, a, a, "")), one, "");
+    LLVMValueRef most = choose(e, LLVMRealOGT, a, 10, number(x, 10), a); /* of which it is 1 */
+    LLVMValueRef big = LLVMBuildFAdd(e->b, exp_near_f32(e, LLVMBuildFAdd(e->b, most, most, "")), one, "");
     big = LLVMBuildFSub(e->b, one, LLVMBuildFDiv(e->b, number(x, 2), big, ""), "");
     return with_sign(e, choose(e, LLVMRealOLT, a, 0.625, small, big), x);
 }
@@ -188,7 +208,7 @@ erf_f32(kin_em *e, LLVMValueRef x)
     LLVMValueRef a = apply(e, "llvm.fabs", x);
     a = choose(e, LLVMRealOGT, a, 4, number(x, 4), a);
     LLVMValueRef small = LLVMBuildFMul(e->b, x, polynomial(e, LLVMBuildFMul(e->b, x, x, ""), c, 7), "");
-    LLVMValueRef big = LLVMBuildFSub(e->b, number(x, 1), exp_f32(e, polynomial(e, a, q, 8)), "");
+    LLVMValueRef big = LLVMBuildFSub(e->b, number(x, 1), exp_near_f32(e, polynomial(e, a, q, 8)), "");
     return choose(e, LLVMRealOLT, a, 1, small, with_sign(e, big, x));
 }
 
