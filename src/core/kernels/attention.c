@@ -75,9 +75,9 @@ multiply(int64_t rows, int64_t columns, int64_t k, const float *a, int64_t lda, 
     for (int64_t j = 0; j < columns; j += KIN_TILE_COLUMNS) {
         int64_t n = columns - j < KIN_TILE_COLUMNS ? columns - j : KIN_TILE_COLUMNS;
         const float *panel = panels + j / KIN_TILE_COLUMNS * step;
-        for (int64_t i = 0, left; i < rows; i += left) {
-            left = rows - i < KIN_TILE_ROWS ? rows - i : KIN_TILE_ROWS;
-            kin_tile_multiply((unsigned)left, (unsigned)n, k, a + i * lda, lda, panel, c + i * ldc + j, ldc, add, panel);
+        for (int64_t i = 0, tiles = kin_tile_count(rows), some; i < rows; i += some, tiles--) {
+            some = kin_tile_divide_up(rows - i, tiles);
+            kin_tile_multiply((unsigned)some, (unsigned)n, k, a + i * lda, lda, panel, c + i * ldc + j, ldc, add, panel);
         }
     }
 }

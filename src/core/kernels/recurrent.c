@@ -81,8 +81,8 @@ multiply(int64_t rows, int64_t k, int64_t columns, const float *from, const floa
     for (int64_t j = 0; j < columns; j += KIN_TILE_COLUMNS) {
         int64_t n = columns - j < KIN_TILE_COLUMNS ? columns - j : KIN_TILE_COLUMNS;
         const float *panel = panels + j * k;
-        for (int64_t i = 0, some; i < rows; i += some) {
-            some = rows - i < KIN_TILE_ROWS ? rows - i : KIN_TILE_ROWS;
+        for (int64_t i = 0, tiles = kin_tile_count(rows), some; i < rows; i += some, tiles--) {
+            some = kin_tile_divide_up(rows - i, tiles);
             kin_tile_multiply((unsigned)some, (unsigned)n, k, from + i * k, k, panel, to + i * columns + j, columns, add, panel);
         }
     }
