@@ -623,7 +623,7 @@ def test_parameters_behind_an_effect():
             x = x * each.weight.float() + each.bias.float()
         return x
     with torch.no_grad():
-        assert made_and_run(fn, [(vector(),)] * 3) == [(1, 0), (1, 1), (1, 2)]
+        assert made_and_run(fn, [(vector(),)] * 3) == [(1, 1), (1, 2), (1, 3)]
 
 
 def test_only_what_cannot_run_early_stands_alone():
