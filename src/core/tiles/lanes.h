@@ -52,6 +52,10 @@ typedef __mmask16 truths; /* one for each lane */
 #define vec_fnma _mm512_fnmadd_ps
 #define vec_min _mm512_min_ps
 #define vec_max _mm512_max_ps
+#define vec_low _mm512_unpacklo_ps
+#define vec_high _mm512_unpackhi_ps
+#define vec_low_pairs(a, b) _mm512_castpd_ps(_mm512_unpacklo_pd(_mm512_castps_pd(a), _mm512_castps_pd(b)))
+#define vec_high_pairs(a, b) _mm512_castpd_ps(_mm512_unpackhi_pd(_mm512_castps_pd(a), _mm512_castps_pd(b)))
 #define vec_sum _mm512_reduce_add_ps
 #define vec_most _mm512_reduce_max_ps
 #define vec_bits _mm512_castps_si512
@@ -118,6 +122,10 @@ typedef __m256 truths;
 #define vec_fnma _mm256_fnmadd_ps
 #define vec_min _mm256_min_ps
 #define vec_max _mm256_max_ps
+#define vec_low _mm256_unpacklo_ps
+#define vec_high _mm256_unpackhi_ps
+#define vec_low_pairs(a, b) _mm256_castpd_ps(_mm256_unpacklo_pd(_mm256_castps_pd(a), _mm256_castps_pd(b)))
+#define vec_high_pairs(a, b) _mm256_castpd_ps(_mm256_unpackhi_pd(_mm256_castps_pd(a), _mm256_castps_pd(b)))
 #define vec_bits _mm256_castps_si256
 #define words_float _mm256_castsi256_ps
 #define words_and _mm256_and_si256

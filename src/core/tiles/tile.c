@@ -25,25 +25,27 @@ TILE(multiply_lines)(unsigned rows, unsigned columns, int64_t lines, int64_t k, 
 
 enum { SOON = 64 /* floats that are fetched before they are needed */ };
 
-#if KIN_LANES == 16
-
-/* Neighbours in pairs of rows come together: four numbers of a column in each quarter of a vector. */
-WIDE static inline void
-turn_quarters(__m512 *x)
+/* Reads LANES rows: x[4 g + h] has, in each quarter of four lanes, column h of that quarter for rows 4 g to 4 g + 3. */
+INLINE_WIDE void
+turn_quarters(const float *rows, int64_t stride, vec *x)
 {
-    __m512 y[16];
+    vec y[LANES];
+#pragma GCC unroll 16
+    for (int j = 0; j < LANES; j++) {
+        x[j] = vec_read(rows + j * stride);
+        _mm_prefetch((const char *)(rows + j * stride + SOON), _MM_HINT_T0);
+    }
 #pragma GCC unroll 8
-    for (int j = 0; j < 16; j += 2) {
-        y[j] = _mm512_unpacklo_ps(x[j], x[j + 1]);
-        y[j + 1] = _mm512_unpackhi_ps(x[j], x[j + 1]);
+    for (int j = 0; j < LANES; j += 2) {
+        y[j] = vec_low(x[j], x[j + 1]);
+        y[j + 1] = vec_high(x[j], x[j + 1]);
     }
 #pragma GCC unroll 4
-    for (int j = 0; j < 16; j += 4)
+    for (int j = 0; j < LANES; j += 4)
 #pragma GCC unroll 2
         for (int h = 0; h < 2; h++) {
-            __m512d p = _mm512_castps_pd(y[j + h]), q = _mm512_castps_pd(y[j + h + 2]);
-            x[j + 2 * h] = _mm512_castpd_ps(_mm512_unpacklo_pd(p, q));
-            x[j + 2 * h + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(p, q));
+            x[j + 2 * h] = vec_low_pairs(y[j + h], y[j + h + 2]);
+            x[j + 2 * h + 1] = vec_high_pairs(y[j + h], y[j + h + 2]);
         }
 }
 
@@ -51,58 +53,23 @@ turn_quarters(__m512 *x)
 WIDE static void
 transpose_block(const float *rows, int64_t stride, float *to)
 {
-    __m512 x[16];
-#pragma GCC unroll 16
-    for (int j = 0; j < 16; j++) {
-        x[j] = _mm512_loadu_ps(rows + j * stride);
-        _mm_prefetch((const char *)(rows + j * stride + SOON), _MM_HINT_T0);
-    }
-    turn_quarters(x);
-    /* x[4 g + h] has, in each lane of four, column h of that lane for rows 4 g to 4 g + 3. */
+    vec x[LANES];
+    turn_quarters(rows, stride, x);
 #pragma GCC unroll 4
     for (int h = 0; h < 4; h++) {
+#if KIN_LANES == 16
         __m512 p0 = _mm512_shuffle_f32x4(x[h], x[4 + h], 0x88), p1 = _mm512_shuffle_f32x4(x[h], x[4 + h], 0xdd);
         __m512 q0 = _mm512_shuffle_f32x4(x[8 + h], x[12 + h], 0x88), q1 = _mm512_shuffle_f32x4(x[8 + h], x[12 + h], 0xdd);
-        _mm512_store_ps(to + h * KIN_TILE_COLUMNS, _mm512_shuffle_f32x4(p0, q0, 0x88));
-        _mm512_store_ps(to + (4 + h) * KIN_TILE_COLUMNS, _mm512_shuffle_f32x4(p1, q1, 0x88));
-        _mm512_store_ps(to + (8 + h) * KIN_TILE_COLUMNS, _mm512_shuffle_f32x4(p0, q0, 0xdd));
-        _mm512_store_ps(to + (12 + h) * KIN_TILE_COLUMNS, _mm512_shuffle_f32x4(p1, q1, 0xdd));
-    }
-}
-
+        vec_store(to + h * KIN_TILE_COLUMNS, _mm512_shuffle_f32x4(p0, q0, 0x88));
+        vec_store(to + (4 + h) * KIN_TILE_COLUMNS, _mm512_shuffle_f32x4(p1, q1, 0x88));
+        vec_store(to + (8 + h) * KIN_TILE_COLUMNS, _mm512_shuffle_f32x4(p0, q0, 0xdd));
+        vec_store(to + (12 + h) * KIN_TILE_COLUMNS, _mm512_shuffle_f32x4(p1, q1, 0xdd));
 #else
-
-/* rows[j][l] becomes to[l * KIN_TILE_COLUMNS + j], LANES x LANES. */
-WIDE static void
-transpose_block(const float *rows, int64_t stride, float *to)
-{
-    __m256 x[8], y[8];
-#pragma GCC unroll 8
-    for (int j = 0; j < 8; j++) {
-        x[j] = _mm256_loadu_ps(rows + j * stride);
-        _mm_prefetch((const char *)(rows + j * stride + SOON), _MM_HINT_T0);
-    }
-#pragma GCC unroll 4
-    for (int j = 0; j < 8; j += 2) {
-        y[j] = _mm256_unpacklo_ps(x[j], x[j + 1]);
-        y[j + 1] = _mm256_unpackhi_ps(x[j], x[j + 1]);
-    }
-#pragma GCC unroll 2
-    for (int j = 0; j < 8; j += 4)
-#pragma GCC unroll 2
-        for (int h = 0; h < 2; h++) {
-            x[j + 2 * h] = _mm256_shuffle_ps(y[j + h], y[j + h + 2], 0x44);
-            x[j + 2 * h + 1] = _mm256_shuffle_ps(y[j + h], y[j + h + 2], 0xee);
-        }
-    /* x[4 g + h] has, in either half, column h of that half for rows 4 g to 4 g + 3. */
-#pragma GCC unroll 4
-    for (int h = 0; h < 4; h++) {
-        _mm256_store_ps(to + h * KIN_TILE_COLUMNS, _mm256_permute2f128_ps(x[h], x[4 + h], 0x20));
-        _mm256_store_ps(to + (4 + h) * KIN_TILE_COLUMNS, _mm256_permute2f128_ps(x[h], x[4 + h], 0x31));
+        vec_store(to + h * KIN_TILE_COLUMNS, _mm256_permute2f128_ps(x[h], x[4 + h], 0x20));
+        vec_store(to + (4 + h) * KIN_TILE_COLUMNS, _mm256_permute2f128_ps(x[h], x[4 + h], 0x31));
+#endif
     }
 }
-
-#endif
 
 WIDE static void
 copy_row(unsigned columns, const float *row, float *to)

@@ -39,7 +39,6 @@ multiply(const int rows, const int vectors, int64_t k, const float *a, int64_t l
     sums_end(s, rows, vectors, (unsigned)(vectors * LANES), c, ldc, add);
 }
 
-/* With vectors enough for the whole width. */
 #define SIZE(ROWS, VECTORS) \
     WIDE static void \
     multiply_##ROWS##_##VECTORS(int64_t k, const float *a, int64_t lda, int64_t step, const float *b, int64_t ldb, float *panel, float *c, int64_t ldc, bool add) \
