@@ -207,16 +207,18 @@ static void
 test_few_rows(void)
 {
     float x = 0;
-    kin_matrix large = {&x, 300, 219, 219, 1, KIN_MATRIX_FLOAT}, turned = {&x, 300, 219, 1, 300, KIN_MATRIX_FLOAT}, shallow = {&x, 255, 300, 1, 255, KIN_MATRIX_FLOAT};
-    kin_matrix apart = {&x, 300, 219, 438, 2, KIN_MATRIX_FLOAT}, little = {&x, 300, 200, 200, 1, KIN_MATRIX_FLOAT};
+    kin_matrix large = {&x, 300, 219, 219, 1, KIN_MATRIX_FLOAT}, turned = {&x, 300, 219, 1, 300, KIN_MATRIX_FLOAT}, shallow = {&x, 63, 1200, 1, 63, KIN_MATRIX_FLOAT};
+    kin_matrix apart = {&x, 300, 219, 438, 2, KIN_MATRIX_FLOAT}, little = {&x, 40, 100, 100, 1, KIN_MATRIX_FLOAT};
     kin_blas own = {.own = true};
     for (int64_t m = 2; m <= KIN_TILE_FEW; m++)
         CHECK(kin_gemm_blocked_reads(m, &large) && kin_gemm_blocked_reads(m, &turned) && kin_gemm_wants_packed(&own, m, &large) && kin_gemm_is_own(&own, m, &turned, false));
     CHECK(!kin_gemm_blocked_reads(1, &large) && !kin_gemm_blocked_reads(9, &large));
     CHECK(!kin_gemm_blocked_reads(4, &shallow) && !kin_gemm_blocked_reads(4, &apart) && !kin_gemm_blocked_reads(4, &little));
     for (int64_t m = 2; m <= KIN_TILE_FEW; m++)
-        for (int way_b = 0; way_b < 4; way_b++)
+        for (int way_b = 0; way_b < 4; way_b++) {
             test_own(m, 300 + m, 223, (int)m % 5, way_b);
+            test_own(m, 66 + m, 61 + m, (int)m % 5, way_b);
+        }
     test_own(3, 31, 2300, 0, 0);
     test_own(8, 259, 257, 4, 3);
 }

@@ -140,7 +140,29 @@ test_what_sizes_have_in_common(void)
         kin_ir_free(p);
         kin_text_deinit(&why);
     }
-    CHECK(common.programs == 4);
+    CHECK(common.kinds.len == 1 && common.kinds.at[0].programs == 4);
+    kin_ir_common_deinit(&common);
+}
+
+/* A program of other operations, as for a batch of one, takes nothing from what the others have in common. */
+static void
+test_other_operations_meet_apart(void)
+{
+    const char *texts[] = {"%1 = input 0 : f32[1]\n%2 = input 1 : f32[1]\n%3 = mul %1, %2 : f32[1]\nreturn %3\n",
+                           "%1 = input 0 : f32[4]\n%2 = input 1 : f32[1]\n%3 = sqrt %2 : f32[1]\n%4 = expand %3 : f32[4]\n%5 = mul %1, %4 : f32[4]\nreturn %5\n",
+                           "%1 = input 0 : f32[6]\n%2 = input 1 : f32[1]\n%3 = sqrt %2 : f32[1]\n%4 = expand %3 : f32[6]\n%5 = mul %1, %4 : f32[6]\nreturn %5\n"};
+    const uint32_t handed[] = {0, 1, 1};
+    kin_ir_common common = {0};
+    for (int i = 0; i < 3; i++) {
+        kin_text why = {0};
+        kin_ir *p = kin_ir_parse(texts[i], &why);
+        kin_ir_hoisted h = {0};
+        CHECK(p != NULL && kin_ir_hoist(p, (bool[]){false, true}, &common, &h) == KIN_OK && h.count == handed[i]);
+        kin_ir_hoisted_deinit(&h);
+        kin_ir_free(p);
+        kin_text_deinit(&why);
+    }
+    CHECK(common.kinds.len == 2);
     kin_ir_common_deinit(&common);
 }
 
@@ -152,5 +174,6 @@ main(void)
     test_outputs_and_views();
     test_values();
     test_what_sizes_have_in_common();
+    test_other_operations_meet_apart();
     return check_report("hoist");
 }

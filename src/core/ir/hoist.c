@@ -91,21 +91,51 @@ hash_of_node(const kin_ir *p, kin_irn n, const node_info *info)
     return hash;
 }
 
+static uint64_t
+hash_operations(const kin_ir *p)
+{
+    uint64_t hash = 0;
+    for (kin_irn n = 1; n < p->nodes.len; n++) {
+        const kin_ir_node *node = kin_ir_at(p, n);
+        hash = kin_hash_word(hash, (uint64_t)node->op << 16 | (uint64_t)node->dtype << 8 | node->ndim);
+        for (unsigned a = 0; a < node->nargs; a++)
+            hash = kin_hash_word(hash, kin_ir_arg(p, n, a));
+    }
+    return hash;
+}
+
+/* What the program is compared with. NULL: there is no memory. */
+static kin_ir_common_kind *
+find_kind(const kin_ir *p, kin_ir_common *c)
+{
+    enum { MOST_KINDS = 8 };
+    uint64_t operations = hash_operations(p);
+    for (uint32_t i = 0; i < c->kinds.len; i++)
+        if (c->kinds.at[i].operations == operations)
+            return &c->kinds.at[i];
+    if (c->kinds.len < MOST_KINDS && kin_vec_push(&c->kinds, ((kin_ir_common_kind){.operations = operations})) != KIN_OK)
+        return NULL;
+    return &c->kinds.at[c->kinds.len - 1];
+}
+
 /* The common part becomes that with this program, which it marks the rest of. */
 static kin_status
-meet(const kin_ir *p, kin_ir_common *c, node_info *info)
+meet(const kin_ir *p, kin_ir_common *common, node_info *info)
 {
-    kin_ir_common both = {.programs = c->programs + 1};
+    kin_ir_common_kind *c = find_kind(p, common);
+    if (c == NULL)
+        return KIN_NOMEM;
+    kin_ir_common_kind both = {.operations = c->operations, .programs = c->programs + 1};
     for (kin_irn n = 1; n < p->nodes.len; n++) {
         info[n].hash = hash_of_node(p, n, info);
         info[n].rare = c->programs > 0 && !kin_words_have(c->at.at, c->at.len, info[n].hash);
         if (info[n].frozen && !info[n].rare && kin_vec_push(&both.at, info[n].hash) != KIN_OK) {
-            kin_ir_common_deinit(&both);
+            kin_vec_deinit(&both.at);
             return KIN_NOMEM;
         }
     }
     kin_words_sort(both.at.at, both.at.len);
-    kin_ir_common_deinit(c);
+    kin_vec_deinit(&c->at);
     *c = both;
     return KIN_OK;
 }
@@ -113,7 +143,9 @@ meet(const kin_ir *p, kin_ir_common *c, node_info *info)
 void
 kin_ir_common_deinit(kin_ir_common *c)
 {
-    kin_vec_deinit(&c->at);
+    for (uint32_t i = 0; i < c->kinds.len; i++)
+        kin_vec_deinit(&c->kinds.at[i].at);
+    kin_vec_deinit(&c->kinds);
     *c = (kin_ir_common){0};
 }
 

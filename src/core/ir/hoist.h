@@ -17,10 +17,16 @@ typedef struct {
 void kin_ir_find_frozen(const kin_ir *p, const bool *frozen, bool *result);
 
 /* What programs of one graph for different sizes had in common of what depends on frozen inputs: the rest follows from sizes, and to keep it would
- * take a copy for each of them. A zeroed one is valid: nothing was met yet. */
+ * take a copy for each of them. Only programs of the same operations are compared: for a batch of one, say, products become sums, and then weights are
+ * not put side by side. A zeroed one is valid: nothing was met yet. */
 typedef struct {
-    KIN_VEC(uint64_t) at; /* sorted: values, by a hash of all they are made of */
+    uint64_t operations;  /* a hash of them, without sizes */
     uint32_t programs;    /* met so far */
+    KIN_VEC(uint64_t) at; /* sorted: values, by a hash of all they are made of */
+} kin_ir_common_kind;
+
+typedef struct {
+    KIN_VEC(kin_ir_common_kind) kinds; /* few: all others meet in the last one */
 } kin_ir_common;
 void kin_ir_common_deinit(kin_ir_common *c);
 
