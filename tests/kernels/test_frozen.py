@@ -500,3 +500,30 @@ def test_what_is_computed_ahead_lies_as_it_is_read(mode):
         x = torch.randn(2, 16, 8, 8)
         same(compiled(x), module(x))
     assert frozen(compiled)
+
+
+class Gates(nn.Module):
+    """In each turn two products of one matrix, whose weights lie side by side where it has more rows than one."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(128, 128), nn.Linear(128, 128)
+
+    def forward(self, x):
+        h, states = x.new_zeros(x.shape[0], 128), []
+        for t in range(x.shape[1]):
+            h = torch.sigmoid(self.first(h)) * torch.tanh(x[:, t] + self.second(h))
+            states.append(h)
+        return torch.stack(states, 1)
+
+
+def test_a_batch_of_one_takes_nothing_from_others():
+    """Its products are sums, which keep nothing of the weights; what larger batches have in common is kept all the same."""
+    model = Gates()
+    compiled = kintsugi.compile(model)
+    inputs = [torch.randn(rows, length, 128) for rows, length in ((4, 9), (2, 7), (1, 12), (5, 8), (1, 6), (3, 11), (6, 13), (2, 10))]
+    for _ in range(6):
+        for x in inputs:
+            same(compiled(x), model(x))
+        kintsugi.wait_for_kernels()
+    assert max(row["weights_bytes"] for row in kintsugi.stats(compiled)["kernels"]) >= 2 * 128 * 128 * 4
