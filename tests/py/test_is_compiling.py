@@ -321,3 +321,61 @@ def test_a_call_that_fails_without_being_told_as_well_raises_that():
     assert c(torch.zeros(49)).shape == (7, 7)
     assert c(x=torch.zeros(49)).shape == (7, 7)
     assert any(row["answer"] for entry in c.entries() for row in engine.dump(entry)["asked"])  # libraries are told again
+
+
+DETOUR = """
+import torch
+
+@torch.library.custom_op("kintsugi_tests::%(name)s", mutates_args=())
+def written_elsewhere(x: torch.Tensor) -> torch.Tensor:
+    calls.append(1)
+    return x * 3
+
+@written_elsewhere.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+calls = []
+
+def can_use_the_fast_one():
+    return not torch.compiler.is_compiling()
+
+def triple(x):
+    if can_use_the_fast_one():
+        %(fast)s
+        return x * 3
+    return torch.ops.kintsugi_tests.%(name)s(x)
+"""
+
+
+def test_a_detour_over_an_operator_written_elsewhere_is_not_taken():
+    """That runs as Python and divides what is compiled; what the library does otherwise does not."""
+    library = make_library(DETOUR % {"name": "plain_detour", "fast": "pass"})
+    compiled = kintsugi.compile(lambda x: torch.relu(library.triple(x + 1)) - 1)
+    x = torch.randn(4)
+    for _ in range(5):
+        assert torch.equal(compiled(x), torch.relu((x + 1) * 3) - 1)
+    assert len(library.calls) == 1
+    entries = kintsugi._api.engine_of(compiled).entries()
+    assert [(a["function"], a["who"], a["answer"]) for v in entries for a in engine.dump(v)["asked"]] == [("can_use_the_fast_one", "library", False)]
+    said = [e["reason"] for e in kintsugi.events() if e["event"] == "fallback"]
+    assert any("is_compiling() False" in text for text in said)
+
+
+def test_a_detour_is_taken_again_where_the_graph_would_break():
+    library = make_library(DETOUR % {"name": "shorter_detour", "fast": "if x.sum() > 1000: return x * 4"})
+    compiled = kintsugi.compile(lambda x: torch.relu(library.triple(x + 1)) - 1)
+    x = torch.randn(4)
+    for _ in range(8):
+        assert torch.equal(compiled(x), torch.relu((x + 1) * 3) - 1)
+    assert len(library.calls) > 4 and kintsugi.stats(compiled)["breaks"] == 0
+
+
+@pytest.mark.parametrize("options", [{"fullgraph": True}, {"backend": "aot_eager"}])
+def test_detours_stay_where_one_graph_is_asked_for(options):
+    library = make_library(DETOUR % {"name": "asked_" + "_".join(options), "fast": "pass"})
+    compiled = kintsugi.compile(lambda x: torch.relu(library.triple(x + 1)) - 1, **options)
+    x = torch.randn(4)
+    for _ in range(4):
+        assert torch.equal(compiled(x), torch.relu((x + 1) * 3) - 1)
+    assert len(library.calls) >= 4

@@ -825,8 +825,19 @@ def histc(m):
     return (m.float_tensor() if m.chance(0.9) else m.tensor(), m.pick(3, 10, 0), m.pick(0, 0.5, 5), m.pick(0, 2, 5)), {}
 
 
+def grouped(m):
+    """Products of groups of rows: sizes at which rows often begin at multiples of 16 bytes."""
+    groups, rows, inner, columns = m.size(), m.size(), m.pick(4, 8, 8, 16, 3), m.pick(4, 8, 8, 16, 3)
+    dtype = m.pick(torch.float32, torch.bfloat16, torch.float16, torch.float64)
+    a = m.fill([groups, rows, inner] if m.chance(0.3) else [rows, inner], dtype)
+    b = m.fill(([groups] if m.chance(0.7) else []) + ([columns, inner] if m.chance(0.5) else [inner, columns]), dtype)
+    b = b if b.shape[-2] == inner else b.transpose(-2, -1)
+    ends = None if a.dim() == 3 and b.dim() == 3 else torch.linspace(0, min(rows, inner, columns), groups + m.pick(0, 0, 0, 1), dtype=torch.int32)
+    return (a, b), m.pick({"offs": ends}, {"offs": ends}, {"offs": ends, "out_dtype": m.pick(dtype, torch.float32)})
+
+
 ARGUMENTS |= {
-    "histc.default": histc, "add.Scalar": rsub, "sub.Scalar": rsub, "softshrink.default": with_limit, "hardshrink.default": with_limit,
+    "histc.default": histc, "_grouped_mm.default": grouped, "add.Scalar": rsub, "sub.Scalar": rsub, "softshrink.default": with_limit, "hardshrink.default": with_limit,
     "binary_cross_entropy.default": entropy(1), "binary_cross_entropy_with_logits.default": entropy(2), "_cdist_forward.default": distances, "_euclidean_dist.default": euclidean,
     "clamp.Tensor": limits, "lerp.Tensor": lerp_weights, "complex.default": halves, "polar.default": halves, "logit.default": one,
     "count_nonzero.dim_IntList": count_dims, "count_nonzero.default": count_one, "nansum.default": reduce_dtype,

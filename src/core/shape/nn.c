@@ -40,6 +40,54 @@ shape_addmm(shape_call *c, int ndim)
     return shape_add_contiguous(c, t[0].dtype, n, sizes);
 }
 
+/* A matrix, or a stack of them, whose rows or columns lie together, and apart by a multiple of 16 bytes: other ones are refused. */
+static bool
+lies_for_groups(const shape_tensor *t)
+{
+    int64_t aligned = 16 / kin_dtype_bytes(t->dtype), inner = t->strides[t->ndim - 1], outer = t->strides[t->ndim - 2];
+    int64_t columns = t->sizes[t->ndim - 1], rows = t->sizes[t->ndim - 2];
+    if (outer == 1 && inner >= (rows > 1 ? rows : 1))
+        return inner % aligned == 0;
+    return inner == 1 && outer >= (columns > 1 ? columns : 1) && outer % aligned == 0;
+}
+
+/* The groups of rows (both stacks: none) that offsets divide; a stack has a matrix for each. */
+static bool
+count_groups(const shape_call *c, const shape_tensor *a, const shape_tensor *b, int64_t *groups)
+{
+    shape_tensor offsets;
+    bool stacks = a->ndim == 3 && b->ndim == 3;
+    *groups = a->sizes[0];
+    if (stacks)
+        return shape_arg(c, 2, "offs") == NULL && a->sizes[0] == b->sizes[0];
+    if (!shape_read(c, 2, "offs", &offsets) || offsets.dtype != KIN_I32 || offsets.ndim != 1)
+        return false;
+    *groups = offsets.sizes[0];
+    return (a->ndim == 2 || a->sizes[0] == *groups) && (b->ndim == 2 || b->sizes[0] == *groups);
+}
+
+/* (self, mat2, offs, bias, out_dtype): rows of the result begin at multiples of 16 bytes. */
+bool
+shape_grouped_mm(shape_call *c, int row)
+{
+    shape_tensor a, b;
+    int64_t groups;
+    kin_dtype dtype;
+    if (!shape_read(c, 0, "self", &a) || !shape_read(c, 1, "mat2", &b) || a.ndim < 2 || a.ndim > 3 || b.ndim < 2 || b.ndim > 3 || a.dtype != b.dtype ||
+        (a.dtype != KIN_F32 && a.dtype != KIN_BF16 && a.dtype != KIN_F16) || a.sizes[a.ndim - 1] != b.sizes[b.ndim - 2] || !lies_for_groups(&a) ||
+        !lies_for_groups(&b) || !count_groups(c, &a, &b, &groups) || shape_arg(c, 3, "bias") != NULL ||
+        !shape_dtype(c, 4, "out_dtype", a.dtype, &dtype) || dtype != a.dtype)
+        return false;
+    int64_t rows = a.sizes[a.ndim - 2], columns = b.sizes[b.ndim - 1], aligned = 16 / kin_dtype_bytes(dtype);
+    int64_t padded = (columns + aligned - 1) / aligned * aligned;
+    bool stacked = a.ndim == b.ndim;
+    kin_shape *out = shape_add(c, dtype, stacked ? 3 : 2, stacked ? (int64_t[]){groups, rows, columns} : (int64_t[]){rows, columns});
+    if (out == NULL)
+        return false;
+    memcpy(out->strides, (int64_t[]){rows * padded, padded, 1} + !stacked, out->ndim * sizeof *out->strides);
+    return true;
+}
+
 /* -- convolution -------------------------------------------------------------------------------------------------- */
 
 typedef struct {

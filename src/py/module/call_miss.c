@@ -371,6 +371,16 @@ record_once_or_twice(const call_state *c, const kin_record_options *options, PyO
     return value;
 }
 
+/* The next call does, with another answer for a library. */
+static void
+record_anew(kin_compiled *self, PyCodeObject *code, kin_entry_object *entry)
+{
+    const char *text = entry->v->detour != 0 ? "a library that was told of compiling calls an operator written in Python: the next call is recorded with is_compiling() False for it"
+                                             : "a library that was not told of compiling has more graph breaks: the next call is recorded with is_compiling() True for it";
+    kin_log_fallback(self->state, self->name, code, text, KIN_WHY_NONE);
+    kin_cache_drop(&self->cache, entry);
+}
+
 /* Records the call, and has the entry's graphs compiled. NULL: the call raised. */
 static PyObject *
 record(call_state *c, PyObject *cause)
@@ -425,6 +435,8 @@ record(call_state *c, PyObject *cause)
     else
         PyErr_Restore(type, error, traceback);
     kin_written_free(result.written);
+    if (entry != NULL && value != NULL && kin_detour_settle(entry->v))
+        record_anew(self, code, entry);
     Py_XDECREF(entry);
     Py_XDECREF(options.dynamic_sources);
     Py_XDECREF(random);

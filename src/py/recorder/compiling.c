@@ -3,7 +3,8 @@
  * The program itself gets True, as documented. Libraries ask in order to avoid code that another compiler cannot handle. torch.optim
  * gets False, because with True its arithmetic differs and so would its results. Other libraries get True, since their alternative code
  * often is one graph where the usual code is several. If it turns out slower than eager calls (py/module/dispatch.c), the next
- * recording gives them False.
+ * recording gives them False. So does it where the alternative is an operator written elsewhere, which runs as it is: the code that asked is told
+ * False from then on, in this process, unless that has more graph breaks.
  */
 #include <string.h>
 
@@ -110,12 +111,61 @@ libraries_are_slower(const rec *r)
     return r->opt->dynamic_sources != NULL && PySet_Contains(r->opt->dynamic_sources, REC_STR(KIN_ASKERS_SLOWER)) > 0;
 }
 
+/* -- detours ------------------------------------------------------------------------------------------------------- */
+
+/* Code that took a way over an operator written elsewhere when it was told: the graph breaks there were; TOLD_FOR_GOOD: there are more without. */
+static PyObject *detours;
+enum { TOLD_FOR_GOOD = -1, NO_DETOUR = -2 };
+
+static long
+detour_of(PyObject *code)
+{
+    PyObject *found = detours == NULL ? NULL : PyDict_GetItem(detours, code);
+    return found == NULL ? NO_DETOUR : PyLong_AsLong(found);
+}
+
+static bool
+set_detour(PyObject *code, long breaks)
+{
+    PyObject *number = PyLong_FromLong(breaks);
+    bool ok = number != NULL && (detours != NULL || (detours = PyDict_New()) != NULL) && PyDict_SetItem(detours, code, number) == 0;
+    Py_XDECREF(number);
+    PyErr_Clear();
+    return ok;
+}
+
+void
+rec_note_detour(rec *r)
+{
+    if (r->told != NULL && !r->opt->custom && !r->opt->fullgraph && class_of(r->top->code) == KIN_ASKER_LIBRARY &&
+        detour_of((PyObject *)r->told) == NO_DETOUR)
+        r->v->detour = rec_ref(r, (PyObject *)r->told);
+}
+
+bool
+kin_detour_settle(const kin_entry *v)
+{
+    long breaks = (long)v->trace.nbreaks;
+    if (v->detour != 0)
+        return set_detour(kin_refs_get(&v->refs, v->detour), breaks);
+    for (uint32_t i = 0; i < v->asked.len; i++) {
+        const kin_asked *asked = &v->asked.at[i];
+        PyObject *code = kin_refs_get(&v->refs, asked->code);
+        long before = asked->who == KIN_ASKER_LIBRARY && !asked->answer ? detour_of(code) : NO_DETOUR;
+        if (before >= 0 && breaks > before)
+            return set_detour(code, TOLD_FOR_GOOD);
+    }
+    return false;
+}
+
 kin_vid
 rec_answer_compiling(rec *r)
 {
     const rec_frame *f = find_asker(r);
     kin_asker who = class_of(f->code);
-    bool answer = who == KIN_ASKER_PROGRAM || (who == KIN_ASKER_LIBRARY && !libraries_are_slower(r));
+    bool answer = who == KIN_ASKER_PROGRAM || (who == KIN_ASKER_LIBRARY && !libraries_are_slower(r) && detour_of((PyObject *)f->code) < 0);
+    if (who == KIN_ASKER_LIBRARY)
+        r->told = answer ? f->code : NULL;
     kin_asked asked = {.code = rec_ref(r, (PyObject *)f->code), .line = PyCode_Addr2Line(f->code, (int)f->offset), .who = (uint8_t)who,
                        .answer = answer};
     bool known = false;

@@ -18,6 +18,9 @@ typedef struct {
     bool crosscheck;          /* check the recording against a torch-function mode */
 } kin_record_options;
 
+/* The finished recording is better made anew, with another answer for a library that asked torch.compiler.is_compiling() (compiling.c). */
+bool kin_detour_settle(const kin_entry *v);
+
 /* -- what the call has written to, so that it can be taken back and the call made once more (changes.c) -- */
 
 /* A word of the heap, or all that a container holds. */

@@ -258,6 +258,7 @@ typedef struct rec {
     rec_call call;
     uint32_t epoch;            /* current epoch */
     uint32_t skip;           /* depth of frames being ignored below a leaf */
+    PyCodeObject *told;      /* code of the library that was told of compiling last; NULL: none was */
     bool hides_compiling;    /* torch.compiler's flag reads as False in the current instruction */
     int came;                /* how many objects the instruction before has found and left on top of the stack */
     kin_vid cached;          /* what a cached function has given in the instruction before; 0: none was called */
@@ -434,6 +435,7 @@ bool rec_compiling_init(PyObject *compiler_module);
 kin_vid rec_answer_compiling(rec *r); /* the flag is read: what the one who asks is told */
 bool rec_is_of_optimizer(const PyCodeObject *code); /* of torch.optim */
 /* Answers False until the next instruction that is recorded, or again True. */
+void rec_note_detour(rec *r); /* a call of an operator that PyTorch does not have */
 void rec_hide_compiling(rec *r);
 void rec_show_compiling(rec *r);
 

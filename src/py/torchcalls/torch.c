@@ -501,6 +501,7 @@ static void
 call_operator(rec *r, const rec_args *a)
 {
     unsigned opaque = KIN_STEP_OPAQUE | KIN_STEP_EFFECT;
+    rec_note_detour(r);
     kin_vid runner = runner_of_checkpoint(r, a->callee);
     rec_args call = runner != 0 || rec_can_const(r, a->callee) ? rec_args_to(a, runner != 0 ? runner : rec_need_const(r, a->callee)) : *a;
     if (a->npos > 0 && is_backward_hook(O(r, a->args[0])))
