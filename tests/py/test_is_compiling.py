@@ -348,13 +348,19 @@ def triple(x):
 """
 
 
+def call_with_detour(name, fast, times, **options):
+    """The library, and what is compiled that uses it."""
+    library = make_library(DETOUR % {"name": name, "fast": fast})
+    compiled = kintsugi.compile(lambda x: torch.relu(library.triple(x + 1)) - 1, **options)
+    x = torch.randn(4)
+    for _ in range(times):
+        assert torch.equal(compiled(x), torch.relu((x + 1) * 3) - 1)
+    return library, compiled
+
+
 def test_a_detour_over_an_operator_written_elsewhere_is_not_taken():
     """That runs as Python and divides what is compiled; what the library does otherwise does not."""
-    library = make_library(DETOUR % {"name": "plain_detour", "fast": "pass"})
-    compiled = kintsugi.compile(lambda x: torch.relu(library.triple(x + 1)) - 1)
-    x = torch.randn(4)
-    for _ in range(5):
-        assert torch.equal(compiled(x), torch.relu((x + 1) * 3) - 1)
+    library, compiled = call_with_detour("plain_detour", "pass", 5)
     assert len(library.calls) == 1
     entries = kintsugi._api.engine_of(compiled).entries()
     assert [(a["function"], a["who"], a["answer"]) for v in entries for a in engine.dump(v)["asked"]] == [("can_use_the_fast_one", "library", False)]
@@ -363,19 +369,11 @@ def test_a_detour_over_an_operator_written_elsewhere_is_not_taken():
 
 
 def test_a_detour_is_taken_again_where_the_graph_would_break():
-    library = make_library(DETOUR % {"name": "shorter_detour", "fast": "if x.sum() > 1000: return x * 4"})
-    compiled = kintsugi.compile(lambda x: torch.relu(library.triple(x + 1)) - 1)
-    x = torch.randn(4)
-    for _ in range(8):
-        assert torch.equal(compiled(x), torch.relu((x + 1) * 3) - 1)
+    library, compiled = call_with_detour("shorter_detour", "if x.sum() > 1000: return x * 4", 8)
     assert len(library.calls) > 4 and kintsugi.stats(compiled)["breaks"] == 0
 
 
 @pytest.mark.parametrize("options", [{"fullgraph": True}, {"backend": "aot_eager"}])
 def test_detours_stay_where_one_graph_is_asked_for(options):
-    library = make_library(DETOUR % {"name": "asked_" + "_".join(options), "fast": "pass"})
-    compiled = kintsugi.compile(lambda x: torch.relu(library.triple(x + 1)) - 1, **options)
-    x = torch.randn(4)
-    for _ in range(4):
-        assert torch.equal(compiled(x), torch.relu((x + 1) * 3) - 1)
+    library, _ = call_with_detour("asked_" + "_".join(options), "pass", 4, **options)
     assert len(library.calls) >= 4

@@ -371,10 +371,22 @@ record_once_or_twice(const call_state *c, const kin_record_options *options, PyO
     return value;
 }
 
-/* The next call does, with another answer for a library. */
+/* The recording takes the place of the one that it was made for, once. */
 static void
-record_anew(kin_compiled *self, PyCodeObject *code, kin_entry_object *entry)
+replace_remade(call_state *c, kin_entry_object *entry)
 {
+    if (c->remade == NULL || entry == NULL)
+        return;
+    entry->v->remake = (kin_remake){.settled = true, .replaced = true};
+    kin_cache_drop(&c->self->cache, c->remade);
+}
+
+/* Is the next call to be recorded again, with another answer for a library? */
+static void
+settle_detour(kin_compiled *self, PyCodeObject *code, kin_entry_object *entry)
+{
+    if (!kin_detour_settle(entry->v))
+        return;
     const char *text = entry->v->detour != 0 ? "a library that was told of compiling calls an operator written in Python: the next call is recorded with is_compiling() False for it"
                                              : "a library that was not told of compiling has more graph breaks: the next call is recorded with is_compiling() True for it";
     kin_log_fallback(self->state, self->name, code, text, KIN_WHY_NONE);
@@ -422,10 +434,7 @@ record(call_state *c, PyObject *cause)
     }
     PyErr_Fetch(&type, &error, &traceback);
     kin_entry_object *entry = adopt(c, code, cause, &result, &watch);
-    if (c->remade != NULL && entry != NULL) {
-        entry->v->remake = (kin_remake){.settled = true, .replaced = true}; /* once */
-        kin_cache_drop(&self->cache, c->remade);
-    }
+    replace_remade(c, entry);
     kin_log_record(self->state, self->name, call_shown_code(self, code), entry, &result);
     if (result.health != KIN_RECORD_SOUND)
         kin_log_bug(self->state, self->name, "record", result.reason);
@@ -435,8 +444,8 @@ record(call_state *c, PyObject *cause)
     else
         PyErr_Restore(type, error, traceback);
     kin_written_free(result.written);
-    if (entry != NULL && value != NULL && kin_detour_settle(entry->v))
-        record_anew(self, code, entry);
+    if (entry != NULL && value != NULL)
+        settle_detour(self, code, entry);
     Py_XDECREF(entry);
     Py_XDECREF(options.dynamic_sources);
     Py_XDECREF(random);
