@@ -61,6 +61,8 @@ class _Layer(torch.autograd.Function):
         ctx.save_for_backward(x, w_input, w_state, b_input, b_state, h, c, out, kept)
         ctx.set_materialize_grads(False)
         ctx.of = (cell, reverse, biases)
+        taken = [0] if x.is_contiguous() else []  # eager lays it out anew
+        ctx.saved_in_eager = [*taken, *range(1, 8)] if cell == _LSTM else [*taken, 1, 2, 5]
         return (out, last_h, last_c) if cell == _LSTM else (out, last_h)
 
     @staticmethod

@@ -1,11 +1,12 @@
 /* Cuts a lowered joint graph in two (halves.h): which inputs and results may be saved, and which part of the lowered program belongs to which half.
  *
- * An input or result may be saved as it is only if eager saves it too, that is, if an operator of the backward part takes it: then writing to
- * it before backward is an error in eager as well.
+ * An input or result may be saved as it is only if eager saves it too: then writing to it before backward is an error in eager as well. Where nobody says what eager
+ * saves, it is what an operator of the backward part takes.
  */
 #include "core/partition/halves.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "core/aten/order.h"
 
@@ -51,7 +52,10 @@ find_keeps(const kin_aten *g, const kin_joint_graph *joint, const kin_lowered *l
     *k = (keeps){calloc(g->nstorages + 1, sizeof(bool)), calloc(g->ninputs + 1, sizeof(bool)), calloc(lowered->ir->outputs.len + 1, sizeof(bool))};
     if (k->used == NULL || k->inputs == NULL || k->results == NULL)
         return false;
-    kin_aten_used_from(g, joint->ncalls, k->used);
+    if (joint->saved != NULL)
+        memcpy(k->used, joint->saved, (g->nstorages + 1) * sizeof *k->used);
+    else
+        kin_aten_used_from(g, joint->ncalls, k->used);
     for (uint32_t i = 0; i < g->ninputs; i++)
         k->inputs[i] = k->used[kin_aten_at(g, i + 1)->storage];
     for (uint32_t i = 0; i < joint->nnumbers; i++)

@@ -11,6 +11,7 @@ typedef struct {
     const bool *last; /* by node of the lowered graph: see kin_ir_partition_options; NULL: none */
     const uint32_t *numbers; /* inputs that hold numbers: nobody writes to them, so they are kept as they are, not what is made of them */
     uint32_t nnumbers;
+    const bool *saved; /* by storage: eager saves memory of it, so that a write to it is an error; NULL: what operators of the backward part take */
 } kin_joint_graph;
 
 typedef struct {

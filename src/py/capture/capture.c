@@ -781,6 +781,7 @@ kin_capture_deinit(kin_capture *c)
     kin_vec_deinit(&c->joint.arriving);
     kin_vec_deinit(&c->joint.saving);
     kin_vec_deinit(&c->joint.reaching);
+    kin_vec_deinit(&c->joint.saved);
     kin_vec_deinit(&c->joint.from);
     *c = (kin_capture){0};
 }

@@ -38,6 +38,13 @@ typedef KIN_VEC(kin_capture_hint) kin_capture_hints;
 
 typedef KIN_VEC(uint32_t) kin_capture_numbers;
 
+/* One of eager's nodes saves an input or a result of the graph (kintsugi/_saved.py): it runs on the way from these results, to these wanting inputs (bits;
+ * the last one stands for all from there on). No bits: some other tensor is saved. */
+typedef struct {
+    uint32_t number;         /* of the fake tensor */
+    uint64_t results, wanting;
+} kin_capture_saved;
+
 /* Of more results it is not known which goes with which. */
 enum { KIN_CAPTURE_MOST_RESULTS = 63 };
 
@@ -52,6 +59,8 @@ typedef struct {
     kin_capture_numbers arriving;  /* wanting inputs, by place in `wanting`, in the order in which torch's engine has their gradients ready */
     KIN_VEC(uint64_t) from;   /* by result: the results that it was made from, for torch's autograd, as bits */
     KIN_VEC(uint64_t) saving; /* by result: the results that need something which going back from it frees, as bits */
+    KIN_VEC(kin_capture_saved) saved; /* sorted */
+    bool knows_saved;         /* that is all; false: it is not known */
     KIN_VEC(uint64_t) reaching; /* by wanting input: the results that have a way to it, for torch's autograd, as bits */
 } kin_capture_joint;
 

@@ -105,6 +105,8 @@ PyObject *kin_capture_fake_for(capturing *c, PyObject *obj);
 /* -- saves.c -- */
 /* Fills in what going back from one result takes from the others (joint.saving), and by which it comes (joint.from). */
 bool kin_joint_saves(capturing *c);
+/* Which inputs and results eager saves (joint.saved), as far as torch tells. */
+void kin_joint_find_saved(capturing *c);
 
 /* -- joint.c -- */
 /* The steps have run: goes back from what they gave. False: see the reason. */

@@ -239,6 +239,7 @@ kin_joint_run(capturing *c)
         return true;
     c->step = UINT32_MAX;
     c->may_write = false;
+    kin_joint_find_saved(c);
     PyObject *tangents = kin_joint_saves(c) ? make_tangents(c) : NULL, *given = NULL;
     PyObject *results = tangents == NULL ? NULL : tuple_of(c, j->results.at, j->results.len);
     PyObject *inputs = results == NULL ? NULL : tuple_of(c, j->wanting.at, j->wanting.len);

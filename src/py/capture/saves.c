@@ -3,6 +3,8 @@
  * and where backward passes through another result, that one's hooks run. The compiled graph is a single node, which has to know all this.
  */
 #include "py/capture/capture_priv.h"
+#include "py/compat/imports.h"
+#include "py/refs/sequence.h"
 
 #include <string.h>
 
@@ -167,4 +169,55 @@ kin_joint_saves(capturing *c)
     Py_XDECREF(w.types);
     Py_XDECREF(w.ends);
     return ok;
+}
+
+/* -- inputs and results ------------------------------------------------------------------------------------------- */
+
+static PyObject *
+list_of_numbers(const kin_capture_numbers *numbers)
+{
+    PyObject *list = PyList_New(numbers->len);
+    for (uint32_t i = 0; list != NULL && i < numbers->len; i++)
+        kin_sequence_put(&list, i, PyLong_FromUnsignedLong(numbers->at[i]));
+    return list;
+}
+
+static PyObject *
+list_of_outs(const kin_capture *c)
+{
+    PyObject *list = PyList_New(c->nout);
+    for (uint32_t i = 0; list != NULL && i < c->nout; i++)
+        PyList_SET_ITEM(list, i, Py_NewRef(c->out[i] != NULL ? c->out[i] : Py_None));
+    return list;
+}
+
+static bool
+keep_saved(kin_capture_joint *j, PyObject *found)
+{
+    bool ok = PyList_CheckExact(found);
+    for (Py_ssize_t i = 0; ok && i < PyList_GET_SIZE(found); i++) {
+        unsigned long long results, wanting;
+        unsigned number;
+        ok = PyArg_ParseTuple(PyList_GET_ITEM(found, i), "IKK", &number, &results, &wanting) &&
+             kin_vec_push(&j->saved, ((kin_capture_saved){number, results, wanting})) == KIN_OK;
+    }
+    return ok;
+}
+
+void
+kin_joint_find_saved(capturing *c)
+{
+    static PyObject *find;
+    kin_capture_joint *j = &c->out->joint;
+    PyObject *results = list_of_numbers(&j->results), *wanting = list_of_numbers(&j->wanting), *outs = list_of_outs(c->out), *found = NULL;
+    if (results != NULL && wanting != NULL && outs != NULL && kin_import_once(&find, "kintsugi._saved", "find") != NULL)
+        found = PyObject_CallFunction(find, "OIOOO", c->out->fakes, c->out->ninputs, outs, results, wanting);
+    j->knows_saved = found != NULL && keep_saved(j, found);
+    if (!j->knows_saved)
+        j->saved.len = 0;
+    PyErr_Clear();
+    Py_XDECREF(found);
+    Py_XDECREF(outs);
+    Py_XDECREF(wanting);
+    Py_XDECREF(results);
 }

@@ -550,6 +550,16 @@ compile_half(maker *m, kin_lowered *lowered, kin_text *why)
     return frozen == NULL ? KIN_NOMEM : compile_and_tie(m, frozen, lowered, why);
 }
 
+/* By storage of the graph; NULL: it is not known (or there is no memory). */
+static bool *
+find_saved(const kin_capture *c)
+{
+    bool *saved = c->joint.knows_saved ? calloc(c->graph->nstorages + 1, sizeof *saved) : NULL;
+    for (uint32_t i = 0; saved != NULL && i < c->joint.saved.len; i++)
+        saved[kin_aten_at(c->graph, c->values[c->joint.saved.at[i].number])->storage] = true;
+    return saved;
+}
+
 static kin_status
 compile_halves(maker *m, maker *back, kin_halves *halves, launch_version *version, kin_text *why)
 {
@@ -564,9 +574,11 @@ compile_halves(maker *m, maker *back, kin_halves *halves, launch_version *versio
     kin_pipeline_options all = options_of(m, NULL, NULL);
     status = last == NULL ? KIN_NOMEM : all.libraries ? kin_rewrite_prefer_last(lowered.ir, m->capture->graph, &all.rewrite, last) : KIN_OK;
     const kin_capture *c = m->capture;
-    kin_joint_graph joint = {m->outs.len, c->joint.ncalls, c->joint.results.len, last, c->numbers.at, c->numbers.len};
+    bool *saved = find_saved(c);
+    kin_joint_graph joint = {m->outs.len, c->joint.ncalls, c->joint.results.len, last, c->numbers.at, c->numbers.len, saved};
     if (status == KIN_OK)
         status = kin_halves_make(m->capture->graph, &joint, &lowered, halves, why);
+    free(saved);
     free(last);
     kin_lowered_deinit(&lowered);
     KIN_TRY(status);

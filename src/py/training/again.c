@@ -48,8 +48,8 @@ PyObject *
 launch_again_note(const launch_code *code, PyObject *const *in, PyObject *random, PyObject *region)
 {
     const launch_training *t = (launch_training *)code->training;
-    PyObject *tensors = PyTuple_New(code->ninputs), *versions = PyTuple_New(code->ninputs), *note = NULL;
-    bool ok = tensors != NULL && versions != NULL;
+    PyObject *tensors = PyTuple_New(code->ninputs), *versions = PyTuple_New(code->ninputs), *writes = PyList_New(0), *note = NULL;
+    bool ok = tensors != NULL && versions != NULL && writes != NULL;
     for (uint32_t i = 0; ok && i < code->ninputs; i++) {
         PyObject *tensor = in[code->input_of[i]];
         bool copied = !t->written[i] && !launch_again_is_number(t, i) && is_small_buffer(tensor);
@@ -59,7 +59,8 @@ launch_again_note(const launch_code *code, PyObject *const *in, PyObject *random
         PyTuple_SET_ITEM(versions, i, version);
     }
     if (ok)
-        note = PyTuple_Pack(4, tensors, versions, random == NULL ? Py_None : random, region);
+        note = PyTuple_Pack(5, tensors, versions, random == NULL ? Py_None : random, region, writes);
+    Py_XDECREF(writes);
     Py_XDECREF(tensors);
     Py_XDECREF(versions);
     return note;

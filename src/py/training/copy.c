@@ -50,7 +50,7 @@ launch_training_walk(PyObject *training, kin_walk *w, void (*code)(kin_walk *, l
     launch_training *t = (launch_training *)training;
     const kin_capture_joint *j = &t->capture.joint;
     uint32_t nouts = t->forward->nouts, ninputs = t->capture.graph->ninputs;
-    uint64_t words[] = {t->nresults, t->ngiven, t->nwanting, t->ngradients, t->nkept, t->nhanded, nouts, ninputs, (uint64_t)PyList_GET_SIZE(t->capture.fakes)};
+    uint64_t words[] = {t->nresults, t->ngiven, t->nwanting, t->ngradients, t->nkept, t->nhanded, t->nwatched, nouts, ninputs, (uint64_t)PyList_GET_SIZE(t->capture.fakes)};
     kin_walk_say(w, words, sizeof words);
 #define SAY_ARRAY(array, n) kin_walk_say(w, t->array, (n) * sizeof *t->array);
     LAUNCH_TRAINING_ARRAYS(SAY_ARRAY)
@@ -141,6 +141,7 @@ launch_training_copy(PyObject *training, launch_code *forward, launch_code *back
     t->ngroups = from->ngroups;
     t->nkept = from->nkept;
     t->nhanded = from->nhanded;
+    t->nwatched = from->nwatched;
     t->tangents = copy_of(from->tangents, t->nresults * sizeof *t->tangents, &ok);
 #define COPY_ARRAY(array, n) t->array = copy_of(from->array, (n) * sizeof *t->array, &ok);
     LAUNCH_TRAINING_ARRAYS(COPY_ARRAY)

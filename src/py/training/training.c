@@ -212,7 +212,7 @@ fill(launch_training *t, const kin_capture *capture, launch_code *forward, const
         }
     for (uint32_t i = 0; i < h->parts.handed.len; i++)
         t->handed[t->nhanded++] = h->parts.handed.at[i].output;
-    return true;
+    return launch_writes_find(t, capture, forward);
 }
 
 kin_status
@@ -418,7 +418,7 @@ connect(const launch_code *code, const launch_inputs *inputs, forward_made *f, P
     if (args != NULL && (groups = launch_groups_enter(f->t, args)) != NULL)
         given = PyObject_CallObject(known.apply, args);
     bool ok = given != NULL && launch_groups_join(f->t, groups, given) && take_from_node(f->t, code, given, groups, inputs->in, results, f->made) &&
-              launch_give_made(inputs, code, f->made, out);
+              (region != Py_None || launch_writes_note(f->t, code, inputs->in, f->made, PyTuple_GET_ITEM(note, 4))) && launch_give_made(inputs, code, f->made, out);
     for (uint32_t i = 0; results != NULL && i < code->nouts; i++)
         Py_XDECREF(results[i]);
     free(results);
@@ -652,14 +652,21 @@ is_open(const launch_training *t, uint64_t there, uint64_t gone)
 
 /* What is saved was freed, or written to; perhaps not what these results need. Else the exception stays. */
 static PyObject *
-go_back_apart(launch_training *t, PyObject *note, PyObject *const *grads, uint64_t there)
+go_back_apart(PyObject *ctx, launch_training *t, PyObject *note, PyObject *const *grads, uint64_t there)
 {
     uint64_t gone = PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(note, 2));
     if ((t->nresults == 1 && PyTuple_GET_ITEM(note, 3) == Py_False) || PyTuple_GET_ITEM(note, 1) == Py_None || !is_open(t, there, gone))
         return NULL;
     PyObject *type, *error, *tb;
     PyErr_Fetch(&type, &error, &tb);
-    PyObject *given = do_again(t, PyTuple_GET_ITEM(note, 1), grads, kin_grad_enabled());
+    PyObject *again = PyTuple_GET_ITEM(note, 1);
+    if (PyTuple_Check(again) && !launch_writes_check(t, ctx, PyTuple_GET_ITEM(again, 4), there)) {
+        Py_XDECREF(type);
+        Py_XDECREF(error);
+        Py_XDECREF(tb);
+        return NULL;
+    }
+    PyObject *given = do_again(t, again, grads, kin_grad_enabled());
     t->apart++;
     t->twice += t->whole; /* it cannot be cut */
     if (given == NULL) {
@@ -694,9 +701,13 @@ go_back(PyObject *ctx, launch_training *t, PyObject *note, PyObject *const *grad
     if (saved != NULL && is_freed(ctx, t, note, there))
         Py_CLEAR(saved);
     if (saved == NULL)
-        return go_back_apart(t, note, grads, there);
+        return go_back_apart(ctx, t, note, grads, there);
+    PyObject *again = PyTuple_GET_ITEM(note, 1);
+    if (PyTuple_Check(again) && !launch_writes_check(t, ctx, PyTuple_GET_ITEM(again, 4), there)) {
+        Py_DECREF(saved);
+        return NULL;
+    }
     if (!kin_grad_enabled()) {
-        PyObject *again = PyTuple_GET_ITEM(note, 1);
         bool raised = false, region = PyTuple_Check(again) && PyTuple_GET_ITEM(again, 3) != Py_None;
         given = region ? launch_region_backward(t, again, grads, &raised) : launch_training_backward(t, saved, grads);
         if (raised) {

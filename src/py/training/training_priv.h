@@ -20,6 +20,13 @@ typedef struct {
     uint32_t n;
 } launch_least;
 
+/* What eager saves and the node does not (writes.c). */
+typedef struct {
+    uint64_t results, wanting; /* as in kin_capture_saved */
+    uint32_t at;               /* number among the inputs, or the forward code's outs */
+    uint32_t is_input;         /* 0 or 1: no bytes between the fields, which copy.c compares */
+} launch_watched;
+
 typedef struct {
     PyObject_HEAD
     kin_capture capture;     /* forward and backward, to be done again with autograd */
@@ -46,6 +53,8 @@ typedef struct {
     uint32_t nkept, *kept;   /* inputs that are saved */
     bool *aliased;           /* of these: what eager saves is a view of it */
     uint32_t nhanded, *handed; /* outputs of the forward program that are saved */
+    uint32_t nwatched;
+    launch_watched *watched;
     bool timed, alone;       /* a comparison with torch's way is open, so the program's own runs are timed; by this thread's time */
     launch_least there, back; /* what they took, forward and backward */
     uint32_t begun;          /* runs so far, up to LAUNCH_SETTLED */
@@ -66,7 +75,8 @@ typedef struct {
     ARRAY(written, ninputs)           \
     ARRAY(kept, t->nkept)             \
     ARRAY(aliased, t->nkept)          \
-    ARRAY(handed, t->nhanded)
+    ARRAY(handed, t->nhanded)         \
+    ARRAY(watched, t->nwatched)
 
 /* The forward program: the code's outs but for views of inputs in made[], the tensors that its node saves. False: it came to nothing. */
 bool launch_training_forward(launch_running *r, launch_code *code, const launch_inputs *inputs, uint32_t threads, launch_outcome *outcome,
@@ -139,6 +149,15 @@ PyObject *launch_region_saves(const launch_code *code, PyObject *const *in);
 /* As launch_training_backward, from the launch_again_note. raised: the region's function has. */
 PyObject *launch_region_backward(launch_training *t, PyObject *note, PyObject *const *grads, bool *raised);
 
+/* -- writes.c ----------------------------------------------------------------------------------------------------- */
+
+/* Fills in `watched`; `kept` and `handed` are known. False without memory. */
+bool launch_writes_find(launch_training *t, const kin_capture *capture, const launch_code *forward);
+/* How often that has been written to goes to the list. made: by out. False with an exception. */
+bool launch_writes_note(const launch_training *t, const launch_code *code, PyObject *const *in, PyObject *const *made, PyObject *list);
+/* In the graph's node: false with the exception that eager's node raises, where something was written to since. there: results to which gradients have come, as bits. */
+bool launch_writes_check(const launch_training *t, PyObject *node, PyObject *list, uint64_t there);
+
 /* -- settle.c ---------------------------------------------------------------------------------------------------- */
 
 /* Runs after which what compiling has left behind goes. A plan for further sizes has nothing compiled and begins there. */
@@ -169,7 +188,7 @@ bool launch_needed_as_view(const kin_capture *capture, uint32_t input);
 /* -- again.c ----------------------------------------------------------------------------------------------------- */
 
 /* What a backward needs of its forward beside what is saved: all tensors, how often they had been written to, the state of random
- * numbers, launch_region_takes. New reference; NULL with an exception. */
+ * numbers, launch_region_takes, a list for launch_writes_note. New reference; NULL with an exception. */
 PyObject *launch_again_note(const launch_code *code, PyObject *const *in, PyObject *random, PyObject *region);
 /* Does the input hold a number for the operators (py/capture/numbers.c)? */
 bool launch_again_is_number(const launch_training *t, uint32_t input);
