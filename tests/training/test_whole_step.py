@@ -443,3 +443,35 @@ def test_zip_that_is_said_not_to_be_strict():
     compiled = kintsugi.compile(joined, fullgraph=True)
     for _ in range(3):
         torch.testing.assert_close(compiled(False), joined(False))
+
+
+@pytest.mark.parametrize("take", ["sum", "list", "max"])
+def test_a_generator_over_gradients(take):
+    """What a generator finds, `p.grad`, has methods: below the function that goes over it no guard can be tested, so that a test says that it has no attributes of its own."""
+    def norm(x, net):
+        net.zero_grad()
+        net(x).square().sum().backward()
+        squares = (p.grad.square().sum() for p in net.parameters())
+        return sum(squares) if take == "sum" else torch.stack(list(squares)).sum() if take == "list" else max(s.item() for s in squares)
+
+    net, x = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3)), torch.randn(8, 6)
+    compiled = kintsugi.compile(norm, fullgraph=take != "max")
+    for _ in range(4):
+        torch.testing.assert_close(compiled(x, net), norm(x, net), rtol=1e-5, atol=1e-6)
+        kintsugi.wait_for_kernels()
+        x = torch.randn(8, 6)
+
+
+def test_a_gradient_with_an_attribute_of_its_own():
+    def total(parameters):
+        return sum(p.grad.square().sum() for p in parameters)
+
+    parameters = [nn.Parameter(torch.randn(3)) for _ in range(2)]
+    compiled = kintsugi.compile(total)
+    for i in range(6):
+        for p in parameters:
+            p.grad = torch.randn(3)
+        if i % 3 == 2:
+            parameters[i % 2].grad.square = lambda: torch.full((3,), 7.0)
+        torch.testing.assert_close(compiled(parameters), total(parameters))
+        kintsugi.wait_for_kernels()

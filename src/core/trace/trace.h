@@ -75,6 +75,7 @@ typedef enum {
     KIN_CHECK_RUNS_NO_CODE,   /* comparing or hashing its contents runs no user code; num 1: nor does any other
                           use of them */
     KIN_CHECK_FITS,    /* storing into the attribute or item of args[0] that ref and num name changes nothing else (guardeval/guard.h) */
+    KIN_CHECK_LACKS,   /* args[0] has no attribute of its own with the name ref */
 } kin_check;
 
 typedef enum { KIN_VAL_NONE, KIN_VAL_CONST, KIN_VAL_SRC, KIN_VAL_STEP } kin_val_kind;

@@ -50,8 +50,8 @@ holds(const stepper *x, const kin_step *s)
     kin_vid vid = x->t->vids.at[s->args];
     PyObject *obj = x->slots[vid], *ref = kin_refs_get(&x->v->refs, s->ref);
     for (uint32_t i = 0; i < x->subgraph->nin; i++)
-        if (x->subgraph->in[i] == vid) /* the signature decides */
-            return kin_check_holds(&x->v->refs, s, x->in[i], NULL) == 1;
+        if (x->subgraph->in[i] == vid) /* the signature decides; it knows nothing of an object's own attributes */
+            return s->imm != KIN_CHECK_LACKS && kin_check_holds(&x->v->refs, s, x->in[i], NULL) == 1;
     if (kin_capture_number(obj) == UINT32_MAX) {
         PyObject *answer = kin_step_execute(x->t, &x->v->refs, s, x->slots);
         Py_XDECREF(answer);
@@ -66,7 +66,7 @@ holds(const stepper *x, const kin_step *s)
         return kin_meta_match_kind(obj, ref);
     case KIN_CHECK_IS:
         return false;
-    case KIN_CHECK_IS_NOT:
+    case KIN_CHECK_IS_NOT: case KIN_CHECK_LACKS:
         return true;
     default:
         return false;
@@ -84,7 +84,7 @@ words_of(kin_check check)
     case KIN_CHECK_EQ: return "a number or text";
     case KIN_CHECK_LEN: return "a length";
     case KIN_CHECK_NULL: case KIN_CHECK_NOTNULL: return "the end of an iterator";
-    case KIN_CHECK_RUNS_NO_CODE: case KIN_CHECK_FITS: return "what a value contains";
+    case KIN_CHECK_RUNS_NO_CODE: case KIN_CHECK_FITS: case KIN_CHECK_LACKS: return "what a value contains";
     }
     return "a value";
 }

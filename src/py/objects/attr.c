@@ -36,6 +36,13 @@ virtual_attr(rec *r, kin_vid base, PyObject *name)
     return found ? *found : 0;
 }
 
+/* A tensor that a step of the atomic region has found (p.grad): no fact can be tested there. */
+static bool
+is_new_tensor(rec *r, kin_vid base)
+{
+    return r->region != NULL && !rec_is_entry_value(r, base) && kin_is_plain_tensor(O(r, base));
+}
+
 kin_vid
 rec_instance_item(rec *r, kin_vid base, PyObject *name)
 {
@@ -46,6 +53,10 @@ rec_instance_item(rec *r, kin_vid base, PyObject *name)
     PyObject *found = kin_instance_attr(obj, name);
     if (found == NULL && f != NULL && f->kind == VIRTUAL_DICT && !f->escaped && r->t->vals.at[base].kind == KIN_VAL_STEP)
         return 0; /* an OrderedDict made here, which nobody else could have given an attribute */
+    if (found == NULL && is_new_tensor(r, base)) {
+        rec_check(r, KIN_CHECK_LACKS, base, name, 0);
+        return 0;
+    }
     rec_root(r, base);
     kin_vid dict = rec_instance_dict(r, base);
     if (dict != 0) {

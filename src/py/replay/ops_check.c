@@ -72,6 +72,8 @@ kin_check_holds(const kin_refs *refs, const kin_step *s, PyObject *a, PyObject *
         return kin_exact_runs_no_code(a, s->num != 0);
     case KIN_CHECK_FITS:
         return kin_place_takes(a, ref, s->num, 0);
+    case KIN_CHECK_LACKS:
+        return kin_instance_attr(a, ref) == NULL;
     case KIN_CHECK_NULL:
     case KIN_CHECK_NOTNULL:
         break;
