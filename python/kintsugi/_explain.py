@@ -3,12 +3,13 @@
 import collections
 import dataclasses
 import functools
+import itertools
 import linecache
 import os
 import sys
 import types
 
-from . import _api, _kernels, _logs, _messages, fx, passes as _passes
+from . import _api, _kernels, _launch, _logs, _messages, fx, passes as _passes
 from ._compiled import engine_of, function_of
 from ._start import start_engine
 
@@ -48,10 +49,12 @@ class ExplainOutput:
     """The answer of explain(). `graphs` are torch.fx.GraphModules, made when they are asked for.
 
     graph_count, graph_break_count, op_count, break_reasons, ops_per_graph, out_guards, compile_times,
+    backend_graph_count, backend_parts (what a custom backend gets: more than graph_count where something has to run between the calls of a graph; None for
+    a function that is compiled with Kintsugi's own backend),
     deferred_effects, handed_out, exact_sizes, frames, graph_texts, kernels and passes (of the function as compiled before: graphs are compiled when replayed).
     """
 
-    def __init__(self, dumps, frames, kernels=(), no_kernels="", passes=(), calls=""):
+    def __init__(self, dumps, frames, kernels=(), no_kernels="", passes=(), calls="", parts=None):
         self._graphs = [graph for dump in dumps for graph in dump["graphs"]]
         self._dumps = dumps
         self.frames = frames
@@ -60,6 +63,8 @@ class ExplainOutput:
         self.no_kernels = no_kernels
         self.calls = calls
         self.graph_count = len(self._graphs)
+        self.backend_parts = parts
+        self.backend_graph_count = None if parts is None else len(parts)
         self.op_count = sum(len(graph["nodes"]) for graph in self._graphs)
         self.ops_per_graph = [[_op_of(node) for node in graph["nodes"]] for graph in self._graphs]
         self.graph_texts = [graph["code"] for graph in self._graphs]
@@ -112,6 +117,7 @@ class ExplainOutput:
             block = "\n".join("    " + line if line else "" for line in reason.reason.splitlines())
             lines += [f"  Break Reason {number}:", "    Reason: " + block.lstrip(), "    User Stack:"]
             lines += [f"      {line}" for line in _stack_lines(reason.user_stack)]
+        lines += _part_lines(self.graph_count, self.backend_parts)
         lines += _effect_lines(self.deferred_effects)
         lines += _handed_out_lines(self.handed_out)
         lines += _asked_lines(self.is_compiling)
@@ -184,7 +190,7 @@ _TOLD = {("program", True): "the program itself asks",
 def _handed_out_lines(rows):
     if not rows:
         return []
-    return ["Generators, map and filter objects that the call hands out (what they compute runs eagerly, when somebody asks them for items):",
+    return ["Generators, map and filter objects that code outside of the graphs asks for items (what they compute runs eagerly):",
             *(f"  {row['function']}  # {row['filename']}:{row['line']}" for row in rows)]
 
 
@@ -211,9 +217,23 @@ def _stack_lines(stack):
     return [f"{f.filename}:{f.lineno} in {f.name}" + (f": {f.line}" if f.line else "") for f in shown or stack]
 
 
+def _part_lines(graphs, parts):
+    """Where a custom backend gets another number of graphs than are counted."""
+    if parts is None or len(parts) == graphs:
+        return []
+    lines = [f"Graphs for a Custom Backend: {len(parts)}"]
+    if len(parts) < graphs:
+        lines.append("  the calls of the others are handed to no backend: PyTorch runs them")
+    for part, following in itertools.pairwise(parts):
+        if part["ends"] and part["graph"] == following["graph"]:
+            lines.append(f"  graph {part['graph']} is divided behind {part['ends']}")
+    return lines
+
+
 def _is_internal(effect):
-    """Does code of PyTorch's call a function of PyTorch's? Users know of neither."""
-    return _messages.library_of(effect["filename"]) == "torch" and effect["text"].startswith("torch.")
+    """Does code of PyTorch's call a function of PyTorch's, or somebody one of its internals? Users know of neither."""
+    text = effect["text"]
+    return text.startswith("torch._C.") or _messages.library_of(effect["filename"]) == "torch" and text.startswith("torch.")
 
 
 def _effect_lines(effects):
@@ -222,7 +242,7 @@ def _effect_lines(effects):
     hidden = len(effects) - len(shown)
     if hidden:
         lines.append(f"  of library code: torch {hidden} (listed in .deferred_effects)")
-    return ["Deferred Effects (they end no graph; a backend may get it in parts around them):", *lines] if lines else []
+    return ["Deferred Effects (they end no graph):", *lines] if lines else []
 
 
 def _op_of(node):
@@ -274,16 +294,23 @@ def explain(fn, *extra_args, **extra_kwargs):
         engine = start_engine()
         inner = engine_of(fn)
         target = inner.fn if inner is not None else fn
-        compiled = engine.Compiled(target)
+        custom = inner is None or not _kernels.is_ours(inner)
+        compiled = engine.Compiled(target, backend=_launch.census if custom else None)
         compiled(*args, **kwargs)
         entries = compiled.entries()
         dumps = [engine.dump(entry) for entry in entries]
         kernels = _kernels.rows(engine, inner) if inner is not None else ()
         passes = _passes.rows(engine, inner) if inner is not None else ()
         return ExplainOutput(dumps, _frames(compiled, entries, dumps), kernels, _kernels.none(inner, kernels), passes,
-                             _kernels.describe_calls(inner) if inner is not None else "")
+                             _kernels.describe_calls(inner) if inner is not None else "", _parts_for_backends(compiled, entries) if custom else None)
 
     return run(*extra_args, **extra_kwargs) if extra_args or extra_kwargs else run
+
+
+def _parts_for_backends(compiled, entries):
+    """The graphs that a custom backend would get of what was recorded here, one after another."""
+    return [{"recording": number, "graph": graph, "ends": _kernels.describe_end(end)}
+            for number, entry in enumerate(entries, 1) for graph, end in compiled._divide(entry, _launch.census)]
 
 
 def _frames(compiled, entries, dumps):

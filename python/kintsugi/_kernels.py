@@ -18,13 +18,13 @@ def rows(engine, compiled):
         for subgraph in subgraphs:
             parts[subgraph["graph"]] += 1
             place = number, subgraph["graph"], parts[subgraph["graph"]], counts[subgraph["graph"]]
-            ends = _end(subgraph["end"]) if parts[subgraph["graph"]] < counts[subgraph["graph"]] else ""
+            ends = describe_end(subgraph["end"]) if parts[subgraph["graph"]] < counts[subgraph["graph"]] else ""
             found += [_row(place, version, ends) for version in subgraph["versions"]]
             reason = subgraph["reason"] or (subgraph["not_yet"] and (general or subgraph["not_yet"]))
             if reason:
                 found.append(_row(place, {"compiled": False, "reason": reason, "waits": not subgraph["reason"]}, ends))
         found += [_row((number, graph, 1, 1), {"compiled": False, "reason": general or _no_part(compiled.stats()["optimizer_steps"]), "waits": True})
-                  for graph in range(1, _ours(compiled) * entry.graphs + 1) if graph not in counts]
+                  for graph in range(1, is_ours(compiled) * entry.graphs + 1) if graph not in counts]
     return found
 
 
@@ -33,12 +33,12 @@ def _no_part(steps):
     return apart + none.format("other ") if steps["compiled"] else none.format("")
 
 
-def _ours(compiled):
+def is_ours(compiled):
     """Do its graphs go to no backend of somebody else?"""
     return compiled.kwargs["backend"] is None or isinstance(compiled.kwargs["backend"], str)
 
 
-def _end(end):
+def describe_end(end):
     """Where a part of a graph ends before its graph does: the line, what of it stands between, and why; "": that is not known."""
     if end is None:
         return ""

@@ -91,4 +91,4 @@ def test_nothing_is_handed_out_by_what_the_call_uses_up():
         return sum(steps(x)), list(map(torch.sin, [x])), [y * 2 for y in lazily(x)]
     out = kintsugi.explain(fn)(torch.ones(3))
     assert (out.graph_count, out.graph_break_count, out.handed_out) == (1, 0, [])
-    assert "hands out" not in str(out)
+    assert "asks for items" not in str(out)

@@ -9,6 +9,7 @@ def lines(script, arguments=()):
     """[] where nothing was compiled."""
     import kintsugi
     from kintsugi import _logs, _messages
+    from kintsugi.diagnose.causes import USUAL
     from kintsugi.diagnose.show import count, place
 
     events = collections.defaultdict(list)
@@ -23,6 +24,11 @@ def lines(script, arguments=()):
     first = f"{count(len(recorded), 'compiled function')}, {count(len(events['record']), 'recording')}, {count(graphs, 'graph')}"
     if calls:
         first += f"; {replays} of {count(calls, 'call')} {'was' if calls == 1 else 'were'} replayed"
+    eager = collections.Counter()
+    for one in stats:
+        eager.update({reason: times for reason, times in one["eager_calls"].items() if reason not in USUAL})
+    if eager:
+        first += f", {eager.total()} ran eagerly ({'mostly: ' if len(eager) > 1 else ''}{eager.most_common(1)[0][0]})"
     breaks = collections.Counter((event["type"], event.get("filename", "?"), event.get("line", 0)) for event in events["break"])
     second = "no graph breaks"
     if breaks:

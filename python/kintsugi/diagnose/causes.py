@@ -105,7 +105,7 @@ def of_effects(dump):
         place = entry["filename"], entry["line"], entry["function"]
         cause = found.setdefault(place, Cause("effect", f"`{name}`{_RUNS}", filename=place[0], line=place[1], function=place[2], count=0,
                                               user=_messages.user_place(entry.get("user_stack", ()), place),
-                                              explanation="It is replayed in order, without a graph break; the time is its own.", fix=fixes.advise_effect(name)))
+                                              explanation="It is replayed in order, without a graph break; the time is its own.", fix="" if _messages.library_of(place[0]) else fixes.advise_effect(name)))
         cause.count += 1
         if f"`{name}`" not in cause.title:
             cause.title = f"{cause.title.removesuffix(_RUNS).removesuffix(_RUN)}, `{name}`{_RUN}"
@@ -193,10 +193,10 @@ def _origin(entry, dump, makers, most=4):
 
 
 def of_partial(observed, entry):
-    """The rest of a call that runs eagerly because recording it ended early."""
+    """The rest of a call that runs eagerly because recording it ended early: at something that cannot be recorded, or where the function raised."""
     filename, line = observed.place()
-    return Cause("partial", f"The rest of the call runs eagerly: {entry.reason}", filename=filename, line=line, user=(filename, line, observed.name),
-                 function=observed.name, explanation="Recording ended at something that Kintsugi cannot record; what comes before it is compiled.")
+    return Cause("partial", f"Recorded only in part: {entry.reason}", filename=filename, line=line, user=(filename, line, observed.name),
+                 function=observed.name, explanation="What comes before is compiled; the rest of such a call runs as plain Python.")
 
 
 # Reasons of eager calls that belong to the normal life of a compiled function.

@@ -2,6 +2,7 @@
 
 import linecache
 import os
+import re
 import sys
 
 from .. import _messages
@@ -186,10 +187,17 @@ def _fix(cause, everything):
         return
     if cause.fix:
         yield f"   fix: {cause.fix}", "green"
-    for hint in cause.hints[:None if everything or not cause.fix else 1]:
+    hints = [hint for hint in cause.hints if not (cause.fix and _words(cause.fix) <= _words(hint))]  # others only say the fix again
+    for hint in hints[:None if everything or not cause.fix else 1]:
         yield f"   hint: {hint}", ""
     if cause.library and cause.kind == "break":
         yield f"   the line is {cause.library}'s: override the method that holds it in a subclass of your own", ""
+    if cause.library and cause.kind == "effect":
+        yield f"   the line is {cause.library}'s: the program can only change how often it comes there", ""
+
+
+def _words(text):
+    return set(re.findall(r"\w+", text.lower()))
 
 
 def _effects(diagnosis):

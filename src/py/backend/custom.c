@@ -32,6 +32,13 @@ typedef struct {
     bool gradients;         /* does a tensor of this call require grad? Then what is computed of it probably does */
 } lowering;
 
+static void
+tell(const lowering *l, const char *reason)
+{
+    if (!l->custom->quiet)
+        kin_log_fallback(l->custom->state, l->custom->name, NULL, reason, KIN_WHY_NONE);
+}
+
 /* What this plan has for the same subgraph; borrowed or NULL. */
 static kin_launcher *
 find_in(const kin_subgraphs *plan, const kin_subgraph *subgraph, const kin_vids *in, const kin_vids *out)
@@ -178,8 +185,7 @@ set_launcher(const lowering *l, uint32_t u, const kin_vids *in, const kin_vids *
     if (status == KIN_BREAK && !subgraph->plain)
         status = kin_backend_exclude(l->entry->v, subgraph, 0);
     else if (status == KIN_BREAK)
-        kin_log_fallback(l->custom->state, l->custom->name, NULL,
-                         "a graph runs step by step: one of its inputs is computed between its own calls", KIN_WHY_NONE);
+        tell(l, "a graph runs step by step: one of its inputs is computed between its own calls");
     else if (status == KIN_OK && !had && !subgraph->plain)
         status = prove_subgraph(l, launcher, subgraph);
     kin_launcher_release(launcher);
@@ -326,8 +332,7 @@ set_callable(const lowering *l, kin_subgraph *subgraph, PyObject *callable, boun
     kin_vec_deinit(&vids);
     Py_XDECREF(wanted);
     if (status == KIN_BREAK)
-        kin_log_fallback(l->custom->state, l->custom->name, NULL,
-                         "a graph runs step by step: a number it takes is computed between its own calls", KIN_WHY_NONE);
+        tell(l, "a graph runs step by step: a number it takes is computed between its own calls");
     return status;
 }
 
@@ -649,7 +654,8 @@ kin_custom_lower(const kin_custom *custom, kin_entry_object *entry, PyObject *co
     for (uint32_t u = 0; ok && u < l.subgraphs->at.len; u++)
         ok = make_callable(&l, u);
     if (ok && entry->v != NULL) { /* NULL: dropped by the backend itself */
-        kin_subgraphs_say_parts(v, l.subgraphs, custom->state->log, custom->name, entry->number);
+        if (!custom->quiet)
+            kin_subgraphs_say_parts(v, l.subgraphs, custom->state->log, custom->name, entry->number);
         kin_entry_set_subgraphs(v, l.subgraphs, kin_subgraphs_release);
         l.subgraphs = NULL;
     }

@@ -10,6 +10,7 @@ typedef struct {
     PyObject *backend; /* the user's function; borrowed */
     PyObject *name;    /* str: of the compiled function; borrowed */
     int dynamic;       /* as compile() was told: are sizes symbols? Negative: those that change */
+    bool quiet;        /* only to see what a backend would get: nothing becomes an event */
 } kin_custom;
 
 /* Describes the subgraphs of a new or grown entry and asks the backend for their callables; what had been compiled

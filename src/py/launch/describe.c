@@ -118,15 +118,6 @@ not_yet(const kernel_launcher *self)
     return self->not_yet != NULL ? self->not_yet : "no call that was replayed has come to it with all its inputs at hand so far";
 }
 
-/* Why the subgraph ends before its graph does, and where: (reason, file, line, column, end column); None: not known. */
-static PyObject *
-describe_end(const kin_entry *v, const kin_subgraph *subgraph)
-{
-    bool known = subgraph->why != NULL && subgraph->end < v->trace.steps.len;
-    kin_line place = kin_snap_line(v, known ? v->trace.steps.at[subgraph->end].snap : 0);
-    return place.code == NULL ? Py_NewRef(Py_None) : Py_BuildValue("sOiii", subgraph->why, place.code->co_filename, place.line, place.column, place.end_column);
-}
-
 static PyObject *
 describe_subgraph(const kin_entry *v, const kin_subgraph *subgraph)
 {
@@ -142,7 +133,7 @@ describe_subgraph(const kin_entry *v, const kin_subgraph *subgraph)
                                   : Py_BuildValue("{s:I,s:I,s:I,s:O,s:I,s:I,s:s,s:s,s:s,s:N,s:O}", "graph", self->graph, "first", subgraph->first, "last", subgraph->last,
                                                   "waits", subgraph->deferred ? Py_True : Py_False,
                                                   "inputs", subgraph->nin, "outputs", subgraph->nout, "reason", reason_of(self), "not_yet", not_yet(self),
-                                                  "unfrozen", self->unfreeze, "end", describe_end(v, subgraph),
+                                                  "unfrozen", self->unfreeze, "end", kin_subgraph_end(v, subgraph),
                                                   "versions", list);
     Py_XDECREF(list);
     return dict;

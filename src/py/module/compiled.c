@@ -8,6 +8,7 @@
 #include "py/compat/imports.h"
 #include "py/compat/kinds.h"
 #include "py/module/dispatch.h"
+#include "py/module/lower.h"
 #include "py/report/dump.h"
 
 /* -- life -------------------------------------------------------------------------------------------------- */
@@ -443,9 +444,19 @@ static PyMemberDef compiled_members[] = {
     {NULL, 0, 0, 0, NULL},
 };
 
+static PyObject *
+divide_method(PyObject *obj, PyObject *args)
+{
+    kin_compiled *self = (kin_compiled *)obj;
+    PyObject *entry, *backend;
+    return PyArg_ParseTuple(args, "O!O", self->state->entry_type, &entry, &backend) ? kin_lower_divide(self, (kin_entry_object *)entry, backend) : NULL;
+}
+
 static PyMethodDef compiled_methods[] = {
     {"stats", stats_method, METH_NOARGS, "Counters of this function and of its entries as a dict."},
     {"entries", entries_method, METH_NOARGS, "The recorded entries."},
+    {"_divide", divide_method, METH_VARARGS,
+     "_divide(entry, backend): (graph, where its part ends) of each that a backend gets of an entry which is used for nothing else."},
     {"reset", reset_method, METH_NOARGS, "Drops all entries and counters."},
     {"__reduce__", reduce_compiled, METH_NOARGS, NULL},
     {"__copy__", copy_compiled, METH_NOARGS, NULL},

@@ -8,6 +8,7 @@
 #include "py/backend/custom.h"
 #include "py/compat/imports.h"
 #include "py/launch/launch.h"
+#include "py/replay/subgraphs.h"
 #include "py/report/log.h"
 
 static PyObject *
@@ -71,6 +72,25 @@ lower_to_cuda_graphs(kin_compiled *self, kin_entry_object *entry, PyObject *cons
         PyErr_Clear();
     Py_XDECREF(custom.backend);
     return ok;
+}
+
+PyObject *
+kin_lower_divide(kin_compiled *self, kin_entry_object *entry, PyObject *backend)
+{
+    kin_custom custom = {.state = self->state, .backend = backend, .name = self->name, .dynamic = self->dynamic, .quiet = true};
+    PyObject *list = PyList_New(0);
+    if (list == NULL || entry->v == NULL || !kin_custom_lower(&custom, entry, NULL))
+        return list;
+    const kin_subgraphs *subgraphs = entry->v->subgraphs;
+    for (uint32_t u = 0; list != NULL && subgraphs != NULL && u < subgraphs->at.len; u++) {
+        const kin_subgraph *subgraph = &subgraphs->at.at[u];
+        PyObject *row = subgraph->launcher == NULL ? NULL
+                                                   : Py_BuildValue("(IN)", entry->v->trace.steps.at[subgraph->first].graph, kin_subgraph_end(entry->v, subgraph));
+        if (subgraph->launcher != NULL && (row == NULL || PyList_Append(list, row) < 0))
+            Py_CLEAR(list);
+        Py_XDECREF(row);
+    }
+    return list;
 }
 
 bool

@@ -14,4 +14,8 @@ bool kin_lower_has_dynamic_sizes(const kin_compiled *self);
  * the user's raised and config.suppress_errors is off. */
 bool kin_lower_entry(kin_compiled *self, kin_entry_object *entry, PyObject *const *slots);
 
+/* The graphs that `backend` would get of the entry, which has no custom backend and is used for nothing else: new list of (number of the graph, where its part
+ * ends as kin_subgraph_end tells). Nothing becomes an event. */
+PyObject *kin_lower_divide(kin_compiled *self, kin_entry_object *entry, PyObject *backend);
+
 #endif

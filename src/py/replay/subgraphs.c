@@ -173,6 +173,14 @@ kin_subgraphs_say_parts(const kin_entry *v, const kin_subgraphs *subgraphs, kin_
     }
 }
 
+PyObject *
+kin_subgraph_end(const kin_entry *v, const kin_subgraph *subgraph)
+{
+    bool known = subgraph->why != NULL && subgraph->end < v->trace.steps.len;
+    kin_line place = kin_snap_line(v, known ? v->trace.steps.at[subgraph->end].snap : 0);
+    return place.code == NULL ? Py_NewRef(Py_None) : Py_BuildValue("sOiii", subgraph->why, place.code->co_filename, place.line, place.column, place.end_column);
+}
+
 uint32_t
 kin_subgraphs_count(const kin_subgraphs *subgraphs)
 {

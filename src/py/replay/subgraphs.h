@@ -52,6 +52,8 @@ bool kin_step_sets_torch(const kin_step *s);                      /* one of torc
 
 /* How many of them run as a whole, and not step by step. */
 uint32_t kin_subgraphs_count(const kin_subgraphs *subgraphs);
+/* Why the subgraph ends before its graph does, and where: new tuple (reason, file, line, column, end column); None: not known. */
+PyObject *kin_subgraph_end(const kin_entry *v, const kin_subgraph *subgraph);
 /* Writes to the log why graphs are compiled in parts. */
 void kin_subgraphs_say_parts(const kin_entry *v, const kin_subgraphs *subgraphs, kin_event_log *log, PyObject *name, uint32_t entry);
 

@@ -297,15 +297,21 @@ mark_raise(rec *r, uint32_t steps)
     return r->raises.len;
 }
 
-void
-rec_exception_escapes(rec *r, uint32_t raised)
+static void
+end_before(rec *r, uint32_t raised, const char *why)
 {
     if (r->stopped)
         return;
     if (r->region != NULL && rec_raised_in_region(r, raised))
         rec_refuse(r);
     else
-        rec_cut_back(r, &r->raises.at[raised - 1], -1, "an exception leaves the recorded code");
+        rec_cut_back(r, &r->raises.at[raised - 1], -1, why);
+}
+
+void
+rec_exception_escapes(rec *r, uint32_t raised)
+{
+    end_before(r, raised, "an exception is handed to code that is not recorded");
 }
 
 /* -- raising -------------------------------------------------------------------------------------------------------------- */
@@ -533,7 +539,7 @@ rec_unwind(rec *r, PyObject *exc)
     }
     if (f->back == NULL || r->foreign) {
         r->result->untouched = !r->stopped && f->back == NULL && !r->foreign && rec_leaves_no_mark(r, r->raises.at[r->info.at[r->pending].raised - 1].end.steps);
-        rec_exception_escapes(r, r->info.at[r->pending].raised);
+        end_before(r, r->info.at[r->pending].raised, f->back == NULL && !r->foreign ? "the function raised an exception" : "an exception is handed to code that is not recorded");
         return;
     }
     leave_inlined(r);
