@@ -91,3 +91,43 @@ def test_numbers_computed_of_sizes(fn):
     for rows in (3, 3, 2, 5, 1, 4, 0, 6):
         x = torch.arange(4.0 * rows).reshape(rows, 4)
         assert answer(compiled, x) == answer(fn, x)
+
+
+class Held:
+    """Its items come by a generator expression over a range of its length."""
+
+    def __init__(self, items):
+        self.items = items
+
+    def __iter__(self):
+        return iter(self.items[i] for i in range(len(self.items)))
+
+
+@pytest.mark.parametrize("of", [torch.nn.ParameterList, Held])
+def test_an_object_that_grows_is_gone_over_by_a_generator_expression_over_its_length(of):
+    """The third length was refused under fullgraph=True, and had a graph break at each item: the generator gets at tensors only through an attribute, or a module."""
+    held = of([torch.ones(2)])
+
+    def fn(x):
+        for value in held:
+            x = x * 2 + value.detach()
+        return x
+    compiled = kintsugi.compile(fn, fullgraph=True)
+    for _ in range(5):
+        for _ in range(2):
+            assert torch.equal(compiled(torch.ones(2)), fn(torch.ones(2)))
+        (held.items if isinstance(held, Held) else held).append(torch.ones(2))
+
+
+grown = [torch.ones(2)]
+
+
+def test_a_global_list_that_grows_is_gone_over_by_a_generator_expression():
+    def fn(x):
+        for value in (grown[i] for i in range(len(grown))):
+            x = x * 2 + value
+        return x
+    compiled = kintsugi.compile(fn, fullgraph=True)
+    for _ in range(5):
+        assert torch.equal(compiled(torch.ones(2)), fn(torch.ones(2)))
+        grown.append(torch.ones(2) * len(grown))
