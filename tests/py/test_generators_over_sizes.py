@@ -131,3 +131,73 @@ def test_a_global_list_that_grows_is_gone_over_by_a_generator_expression():
     for _ in range(5):
         assert torch.equal(compiled(torch.ones(2)), fn(torch.ones(2)))
         grown.append(torch.ones(2) * len(grown))
+
+
+class Grows:
+    """Methods that are generators, over a list of its own."""
+
+    def __init__(self):
+        self.items = [torch.ones(2)]
+
+    def by_index(self):
+        for i in range(len(self.items)):
+            yield self.items[i]
+
+    def by_while(self):
+        i = 0
+        while i < len(self.items):
+            yield self.items[i]
+            i += 1
+
+    def delegates(self):
+        n = len(self.items)
+        yield from (self.items[i] for i in range(n))
+
+    def asks_at_its_end(self):
+        for item in self.items[:-1]:
+            yield item
+        if len(self.items) > 2:
+            yield self.items[-1] * 5
+
+
+def added(x, items):
+    for item in items:
+        x = x * 2 + item
+    return x
+
+
+WAYS = {"loop": added, "sum": lambda x, items: x + sum(items), "stack": lambda x, items: torch.stack([x, *items]).sum(0)}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("method", ["by_index", "by_while", "delegates", "asks_at_its_end"])
+def test_a_generator_asks_for_the_length_of_a_list_that_grows(method, way):
+    """Once the length had changed, asking for it refused the whole generator: fullgraph=True raised, where stock takes all lengths."""
+    held = Grows()
+
+    def fn(x):
+        return WAYS[way](x, getattr(held, method)())
+    compiled = kintsugi.compile(fn, fullgraph=True)
+    for length in (1, 2, 3, 4, 2, 4):
+        held.items[:] = [torch.ones(2) * i for i in range(length)]
+        for _ in range(2):
+            assert torch.equal(compiled(torch.ones(2)), fn(torch.ones(2)))
+
+
+def test_a_list_that_the_call_itself_extends_is_asked_by_a_generator():
+    """Where a region cannot look at what the call has changed, the generator ends the graph: results are those of eager."""
+    def made():
+        held = Grows()
+
+        def fn(x):
+            held.items.append(x + len(held.items))
+            return x + sum(held.by_index())
+        return held, fn
+    (one, fn), (other, eager) = made(), made()
+    compiled = kintsugi.compile(fn)
+    for length in (1, 2, 3, 4, 2, 4):
+        for held in (one, other):
+            held.items[:] = [torch.ones(2) * i for i in range(length)]
+        for _ in range(3):
+            assert torch.equal(compiled(torch.ones(2)), eager(torch.ones(2)))
+            assert len(one.items) == len(other.items) and all(map(torch.equal, one.items, other.items))

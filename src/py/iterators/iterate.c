@@ -16,45 +16,21 @@ is_for_generator(rec *r)
                                  (rec_function_has_tensor(r, below) || rec_holds_tensor(r, rec_peek(r, 0), 0)));
 }
 
-/* Is it a tensor, or does it hold some: items of containers, what is in the dict of an object (a module), attributes of these names? */
-static bool
-leads_to_tensor(PyObject *obj, PyObject *names, int depth, int *left)
-{
-    if (obj == NULL || --*left < 0 || kin_is_exact_immutable(obj) || PyType_Check(obj) || PyModule_Check(obj) || PyFunction_Check(obj))
-        return false;
-    if (kin_is_tensor(obj))
-        return true;
-    bool tuple = PyTuple_CheckExact(obj), list = PyList_CheckExact(obj);
-    for (Py_ssize_t i = 0, n = tuple || list ? Py_SIZE(obj) : 0; depth > 0 && i < n; i++)
-        if (leads_to_tensor(tuple ? PyTuple_GET_ITEM(obj, i) : PyList_GET_ITEM(obj, i), names, depth - 1, left))
-            return true;
-    PyObject *dict = PyDict_CheckExact(obj) ? obj : kin_heap_instance_dict(obj), *key, *value;
-    for (Py_ssize_t pos = 0; depth > 0 && dict != NULL && PyDict_CheckExact(dict) && PyDict_Next(dict, &pos, &key, &value);)
-        if (leads_to_tensor(value, names, depth - 1, left))
-            return true;
-    for (Py_ssize_t i = 0; depth > 0 && dict == NULL && i < PyTuple_GET_SIZE(names); i++)
-        if (leads_to_tensor(kin_heap_instance_attr(obj, PyTuple_GET_ITEM(names, i)), names, depth - 1, left))
-            return true;
-    return false;
-}
-
 /* Is a range gone over for a generator expression that can get at tensors by what it closes over, or by globals: a list of them, a module? Its items are tensors of
  * the graph then, so how many there are is tested. */
 static bool
 counts_tensors(rec *r)
 {
-    enum { DEPTH = 3, MOST = 200 };
     kin_vid below = r->top->sp > 1 ? rec_peek(r, 1) : 0;
     PyObject *fn = below != 0 && Py_IS_TYPE(O(r, rec_peek(r, 0)), &PyRange_Type) ? O(r, below) : NULL;
     if (fn == NULL || !PyFunction_Check(fn) || !(((PyCodeObject *)PyFunction_GET_CODE(fn))->co_flags & CO_GENERATOR))
         return false;
-    int left = MOST;
     PyObject *closure = PyFunction_GET_CLOSURE(fn), *names = ((PyCodeObject *)PyFunction_GET_CODE(fn))->co_names;
     for (Py_ssize_t i = 0; closure != NULL && i < PyTuple_GET_SIZE(closure); i++)
-        if (leads_to_tensor(PyCell_GET(PyTuple_GET_ITEM(closure, i)), names, DEPTH, &left))
+        if (rec_leads_to_tensor(PyCell_GET(PyTuple_GET_ITEM(closure, i)), names))
             return true;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(names); i++)
-        if (leads_to_tensor(PyDict_GetItemWithError(PyFunction_GET_GLOBALS(fn), PyTuple_GET_ITEM(names, i)), names, DEPTH, &left))
+        if (rec_leads_to_tensor(PyDict_GetItemWithError(PyFunction_GET_GLOBALS(fn), PyTuple_GET_ITEM(names, i)), names))
             return true;
     return false;
 }

@@ -59,7 +59,9 @@ model_len(rec *r, const rec_args *a)
     bool named = PyTuple_Check(obj) && rec_reads_as_tuple(tp);
     bool path = tp == &PyList_Type || named || tp == &PyDict_Type || tp == &PySet_Type ||
                 tp == &PyFrozenSet_Type;
-    if (f == NULL && path && !rec_is_dynamic(r, v)) {
+    /* Nothing in a region may ask an older container: how many tensors a generator goes over is a guard there, also where it has changed. */
+    bool guarded = f == NULL && path && r->region != NULL && rec_leads_to_tensor(obj, NULL);
+    if (f == NULL && path && (guarded || !rec_is_dynamic(r, v))) {
         rec_root(r, v);
         if (named && tp != &PyTuple_Type)
             rec_need_version(r, v);

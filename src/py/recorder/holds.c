@@ -185,6 +185,35 @@ rec_generator_has_tensor(rec *r, kin_vid gen)
     return VIRTUAL(r, gen) != NULL ? ours_has_tensor(r, gen) : frame_has_tensor(O(r, gen));
 }
 
+static bool
+leads_to_tensor(PyObject *obj, PyObject *names, int depth, int *left)
+{
+    if (obj == NULL || --*left < 0 || kin_is_exact_immutable(obj) || PyType_Check(obj) || PyModule_Check(obj) || PyFunction_Check(obj))
+        return false;
+    if (kin_is_tensor(obj))
+        return true;
+    bool tuple = PyTuple_CheckExact(obj), list = PyList_CheckExact(obj);
+    for (Py_ssize_t i = 0, n = tuple || list ? Py_SIZE(obj) : 0; depth > 0 && i < n; i++)
+        if (leads_to_tensor(tuple ? PyTuple_GET_ITEM(obj, i) : PyList_GET_ITEM(obj, i), names, depth - 1, left))
+            return true;
+    PyObject *dict = PyDict_CheckExact(obj) ? obj : kin_heap_instance_dict(obj), *key, *value;
+    for (Py_ssize_t pos = 0; depth > 0 && dict != NULL && PyDict_CheckExact(dict) && PyDict_Next(dict, &pos, &key, &value);)
+        if (leads_to_tensor(value, names, depth - 1, left))
+            return true;
+    for (Py_ssize_t i = 0; depth > 0 && dict == NULL && names != NULL && i < PyTuple_GET_SIZE(names); i++)
+        if (leads_to_tensor(kin_heap_instance_attr(obj, PyTuple_GET_ITEM(names, i)), names, depth - 1, left))
+            return true;
+    return false;
+}
+
+bool
+rec_leads_to_tensor(PyObject *obj, PyObject *names)
+{
+    enum { DEPTH = 3, MOST = 200 };
+    int left = MOST;
+    return leads_to_tensor(obj, names, DEPTH, &left);
+}
+
 /* An object that dies may be the last to hold others, which may be the last to hold others. */
 enum { MOST_DEATHS = 64 };
 

@@ -472,6 +472,8 @@ bool rec_death_runs_code(PyObject *obj); /* its own death, or that of what it ho
 bool rec_is_mortal(rec *r, kin_vid vid); /* does Python code run when it dies? It is alive, and so is what it holds */
 /* ... by what the recording noted of it alone: its contents may be dead. */
 bool rec_generator_has_tensor(rec *r, kin_vid gen); /* at hand in its frame */
+/* Is it a tensor, or does it hold some: items of containers, what is in the dict of an object (a module), attributes of these names (a tuple, or NULL)? */
+bool rec_leads_to_tensor(PyObject *obj, PyObject *names);
 bool rec_function_has_tensor(rec *r, kin_vid func); /* in its closure; true where that is not known */
 /* Of generators that are ours. */
 rec_gen *rec_find_generator(rec *r, kin_vid vid);
