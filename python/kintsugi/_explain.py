@@ -49,8 +49,8 @@ class ExplainOutput:
     """The answer of explain(). `graphs` are torch.fx.GraphModules, made when they are asked for.
 
     graph_count, graph_break_count, op_count, break_reasons, ops_per_graph, out_guards, compile_times,
-    backend_graph_count, backend_parts (what a custom backend gets: more than graph_count where something has to run between the calls of a graph; None for
-    a function that is compiled with Kintsugi's own backend),
+    backend_graph_count, backend_parts (what the custom backend of a compiled function gets: more than graph_count where something has to run between the calls
+    of a graph; None for functions without one),
     deferred_effects, handed_out, exact_sizes, frames, graph_texts, kernels and passes (of the function as compiled before: graphs are compiled when replayed).
     """
 
@@ -294,7 +294,7 @@ def explain(fn, *extra_args, **extra_kwargs):
         engine = start_engine()
         inner = engine_of(fn)
         target = inner.fn if inner is not None else fn
-        custom = inner is None or not _kernels.is_ours(inner)
+        custom = inner is not None and not _kernels.is_ours(inner)
         compiled = engine.Compiled(target, backend=_launch.census if custom else None)
         compiled(*args, **kwargs)
         entries = compiled.entries()

@@ -52,6 +52,10 @@ def mapped_gradient(x):
     return torch.func.grad(lambda x: model(x).sum())(x)
 
 
+def explained(fn, *args):
+    return kintsugi.explain(kintsugi.compile(fn, backend=lambda gm, inputs: gm.forward))(*args)
+
+
 def counted(fn, *args):
     """(graphs that the backend got, those that stats() counts)"""
     got = []
@@ -67,32 +71,32 @@ def counted(fn, *args):
 @pytest.mark.parametrize("fn, graphs", [(hooked, 2), (gradient_inside, 2), (with_function, 1), (per_row, 1), (functional, 3), (mapped_gradient, 0)])
 def test_explain_and_stats_say_how_many_graphs_a_backend_gets(fn, graphs):
     x = torch.ones(3, requires_grad=True)
-    found = kintsugi.explain(fn)(x)
+    found = explained(fn, x)
     assert found.backend_graph_count == graphs == counted(fn, x)[1]
     assert found.graph_count == 1
     assert (f"Graphs for a Custom Backend: {graphs}\n" in str(found)) == (graphs != 1)
 
 
 def test_the_line_that_divides_a_graph_is_named():
-    text = str(kintsugi.explain(hooked)(torch.ones(3, requires_grad=True)))
+    text = str(explained(hooked, torch.ones(3, requires_grad=True)))
     told = text.partition("Graphs for a Custom Backend: 2\n")[2].splitlines()[0]
     assert told.startswith("  graph 1 is divided behind ") and "y.register_hook(lambda grad: grad * 3): it may run arbitrary Python code" in told
 
 
 def test_calls_that_no_backend_gets_are_told():
-    text = str(kintsugi.explain(mapped_gradient)(torch.ones(3)))
+    text = str(explained(mapped_gradient, torch.ones(3)))
     assert "Graphs for a Custom Backend: 0\n  the calls of the others are handed to no backend: PyTorch runs them\n" in text
 
 
 def test_asking_leaves_no_events():
     before = {event["seq"] for event in kintsugi.events()}
     for fn in (hooked, mapped_gradient):
-        kintsugi.explain(fn)(torch.ones(3, requires_grad=True))
+        explained(fn, torch.ones(3, requires_grad=True))
     assert {event["event"] for event in kintsugi.events() if event["seq"] not in before} <= {"record", "part"}
 
 
-def test_what_is_compiled_with_kernels_has_no_such_number():
-    compiled = kintsugi.compile(hooked)
+@pytest.mark.parametrize("compiled", [hooked, kintsugi.compile(hooked)], ids=["plain", "kernels"])
+def test_functions_without_a_custom_backend_have_no_such_number(compiled):
     found = kintsugi.explain(compiled)(torch.ones(3, requires_grad=True))
     assert found.backend_graph_count is None and "Custom Backend" not in str(found)
 
@@ -108,4 +112,4 @@ def test_the_numbers_agree_in_the_programs_of_the_page(name):
     fn, args = PROGRAMS[name]()
     _, counts = counted(fn, *args)
     fn, args = PROGRAMS[name]()
-    assert kintsugi.explain(fn)(*args).backend_graph_count == counts
+    assert explained(fn, *args).backend_graph_count == counts
