@@ -417,8 +417,8 @@ def gather(m):
 
 
 def index(m):
-    a = m.tensor(m.sizes(1, 5))
-    base = m.tensor(m.sizes(0, 3, 0), torch.int64) * 0
+    a = m.tensor(m.sizes(1, 5, 0.1))
+    base = m.tensor(m.sizes(0, 3, 0.1), torch.int64) * 0
     indices = [None if m.chance(0.4) else m.broadcast(base, torch.int64) * 0 for _ in range(m.rng.randint(1, a.dim()))]
     if m.chance(0.5):
         indices = [None if i is None else m.tensor(i.shape, torch.int64).clamp_max(0) for i in indices]
@@ -686,7 +686,7 @@ def shuffle(square, fine):
     def make(m):
         n = m.pick(1, 2, 3)
         channels, side = (m.pick(1, 2, 4) * (n * n if square else n) if not fine else m.pick(1, 2, 3)), n if fine else 1
-        x = m.float_tensor([m.pick(1, 2), channels + m.chance(0.1), side * m.pick(1, 2, 3), side * m.pick(1, 2, 3) + m.chance(0.1)])
+        x = m.float_tensor([m.pick(1, 2, 2, 0), channels + m.chance(0.1), side * m.pick(1, 2, 3), side * m.pick(1, 2, 3) + m.chance(0.1)])
         return (x, n), {}
     return make
 

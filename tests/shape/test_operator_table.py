@@ -6,12 +6,15 @@ import pytest
 import torch
 from arguments import ARGUMENTS, Maker
 from rows import ROWS
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 # Tagged as random because of a dropout that their rules refuse.
 DROPOUT = {"_scaled_dot_product_flash_attention_for_cpu.default", "lstm.input", "gru.input", "rnn_tanh.input", "rnn_relu.input"}
 # Their kernels write where the integers say, without a look.
 TRUSTING = {"nll_loss_backward.default", "max_pool2d_with_indices_backward.default", "embedding_dense_backward.default"}
+# Their kernels divide by a size without a look.
+DIVIDING = {"_weight_norm_interface.default", "_scaled_dot_product_flash_attention_for_cpu.default"}
 CALLED = [row for row in ROWS if row.name in ARGUMENTS]
 SEEDS = range(12)
 
@@ -122,3 +125,33 @@ def test_raises(row):
     found = [said for said in (raises(row, seed) for seed in SEEDS) if said is not None]
     wrong = [error for error, floats in found if error and "RAISES" not in row.traits and (floats or "RAISES_ON_INTS" not in row.traits)]
     assert not wrong, wrong[0]
+
+
+def emptied(t, size):
+    return t.new_empty([0 if n == size else n for n in t.shape]) if isinstance(t, torch.Tensor) else t
+
+
+def refuses(call, *given):
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            call(*given[0], **given[1])
+    except Exception as error:
+        return str(error) or "error"
+    return ""
+
+
+@pytest.mark.parametrize("row", [row for row in CALLED if row.name not in DIVIDING and "backward" not in row.name], ids=ids)
+def test_raises_on_empty(row, caplog):
+    """What eager refuses because one of the sizes is 0 and fake tensors do not. (Kernels for gradients trust those of the forward pass.)"""
+    caplog.set_level("CRITICAL")  # fake tensors tell what they refuse
+    if {"RAISES", "RAISES_ON_EMPTY"} & row.traits:
+        return
+    for made in filter(None, (accepted(row, seed) for seed in SEEDS)):
+        for size in {n for t in tree_leaves(made[0]) if isinstance(t, torch.Tensor) for n in t.shape}:
+            given = tree_map(lambda t, size=size: emptied(t, size), made[0])
+            error = refuses(overload(row.name), *given)
+            if error:
+                with FakeTensorMode() as fake:
+                    like = tree_map(lambda t, fake=fake: fake.from_tensor(t) if isinstance(t, torch.Tensor) else t, given)
+                    assert refuses(overload(row.name), *like), error

@@ -37,11 +37,32 @@ kin_aten_writes_unsaid(const kin_aten *g, const kin_aten_call *call)
     return kin_aten_find(g, call, 3, "running_mean") != NULL && (training == NULL || training->i != 0);
 }
 
+static bool
+is_empty(const kin_aten *g, kin_aten_val v)
+{
+    for (unsigned d = 0; d < kin_aten_at(g, v)->ndim; d++)
+        if (kin_aten_sizes(g, v)[d] == 0)
+            return true;
+    return false;
+}
+
+/* Is one of its tensors without elements? Those in lists are not looked at. */
+static bool
+has_empty(const kin_aten *g, const kin_aten_call *call)
+{
+    bool empty = false;
+    for (uint32_t a = call->args; a < call->args + call->nargs; a++)
+        empty = empty || (g->args.at[a].kind == KIN_ATEN_VALUE && is_empty(g, g->args.at[a].value));
+    for (uint32_t r = 0; r < call->nresults; r++)
+        empty = empty || is_empty(g, call->results + r);
+    return empty;
+}
+
 bool
 kin_aten_raises(const kin_aten *g, const kin_aten_call *call)
 {
     kin_aten_op op = kin_aten_op_of(call);
-    if (op == KIN_ATEN_OPS || kin_aten_op_is(op, KIN_ATEN_RAISES))
+    if (op == KIN_ATEN_OPS || kin_aten_op_is(op, KIN_ATEN_RAISES) || (kin_aten_op_is(op, KIN_ATEN_RAISES_ON_EMPTY) && has_empty(g, call)))
         return true;
     return kin_aten_op_is(op, KIN_ATEN_RAISES_ON_INTS) &&
            !(call->nresults > 0 && kin_dtype_is_float((kin_dtype)kin_aten_at(g, call->results)->dtype));

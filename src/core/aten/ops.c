@@ -5,11 +5,12 @@
 
 static const struct {
     const char *name;
-    uint16_t traits;
+    uint32_t traits;
     uint8_t complex;
 } rows[] = {
 #define RAISES KIN_ATEN_RAISES
 #define RAISES_ON_INTS KIN_ATEN_RAISES_ON_INTS
+#define RAISES_ON_EMPTY KIN_ATEN_RAISES_ON_EMPTY
 #define RANDOM KIN_ATEN_RANDOM
 #define WRITES_UNSAID KIN_ATEN_WRITES_UNSAID
 #define WRITES_IN_TRAINING KIN_ATEN_WRITES_IN_TRAINING
@@ -24,6 +25,7 @@ static const struct {
 #define STEPS KIN_ATEN_STEPS
 #define DIVIDES KIN_ATEN_DIVIDES
 #define LIBRARY KIN_ATEN_LIBRARY
+#define RESAMPLES KIN_ATEN_RESAMPLES
 #define ATEN(op, overload, shape, lower, complex, traits) {"aten." #op "." #overload, traits, KIN_COMPLEX_##complex},
 #include "core/aten/aten.def"
 #undef ATEN

@@ -28,6 +28,7 @@ typedef enum {
     /* effects */
     KIN_ATEN_RAISES = 1 << 0,             /* it may raise because of what tensors hold (a bad index), not only because of their sizes and dtypes */
     KIN_ATEN_RAISES_ON_INTS = 1 << 1,     /* ... only where its results are integers (division by zero) */
+    KIN_ATEN_RAISES_ON_EMPTY = 1 << 16,   /* ... only where a tensor or result has no elements: fake tensors are not refused then */
     KIN_ATEN_RANDOM = 1 << 2,             /* it draws random numbers */
     KIN_ATEN_WRITES_UNSAID = 1 << 3,      /* it writes to arguments without its schema saying so */
     KIN_ATEN_WRITES_IN_TRAINING = 1 << 4, /* ... to `running_mean` and `running_var`, if they are given and `training` is not false */
@@ -45,6 +46,7 @@ typedef enum {
     /* what sizes of its results are divided by: ints that have to be the same for plans to be compared (py/launch/template.c) */
     KIN_ATEN_STEPS = 1 << 14,             /* `step`, behind `start` and `end` */
     KIN_ATEN_DIVIDES = 1 << 15,           /* all of them: windows, strides, factors */
+    KIN_ATEN_RESAMPLES = 1 << 17,         /* dims from the third on: eager may do otherwise where a size stays, or doubles */
     KIN_ATEN_LIBRARY = 1 << 9             /* its work is worth a kernel or library call of its own */
 } kin_aten_trait;
 

@@ -57,6 +57,15 @@ nearest(low_call *c, unsigned dim, int64_t from, bool exact)
     return low_bin(c, KIN_IR_MIN, kin_ir_cast(c->ir, at, KIN_I64), (double)(from - 1));
 }
 
+/* Was a scale asked for that is not that of a size that stays or doubles? Some of eager's kernels take it, others take each element once or twice all the same. */
+static bool
+is_disputed(low_call *c, kin_irn x, unsigned dim)
+{
+    int64_t from = low_sizes_of(c, x)[dim], to = low_sizes(c, 0)[dim];
+    double scale = scale_of(c, dim, from, to, KIN_F32);
+    return (to == from && scale != 1) || (to == 2 * from && scale != 0.5);
+}
+
 /* row: spatial dims; negative: the middle of each place decides. */
 bool
 rule_upsample_nearest(low_call *c, int row)
@@ -66,6 +75,9 @@ rule_upsample_nearest(low_call *c, int row)
     kin_irn x = low_read(c, low_arg(c, 0, "self"));
     if (x == 0 || low_ndim_of(c, x) != spatial + 2 || low_ndim(c, 0) != spatial + 2)
         return false;
+    for (unsigned d = 2; d < spatial + 2 && !exact && spatial > 1; d++)
+        if (is_disputed(c, x, d))
+            return false;
     for (unsigned d = 2; d < spatial + 2; d++)
         x = take(c, x, d, nearest(c, d, low_sizes_of(c, x)[d], exact));
     return low_done(c, 0, x);
@@ -166,15 +178,18 @@ next_dim(low_call *c, kin_irn x, const bool *done)
     return best;
 }
 
-/* Dim by dim; corners: the first and last elements stay where they are. `scales`: the argument with the first dim's scale. */
+/* Dim by dim; corners: the first and last elements stay where they are. `scales`: the argument with the first dim's scale. `stays`: where a dim keeps its size its elements are
+ * taken as they are, whatever the scale. */
 static bool
-resample_all(low_call *c, kin_irn x, bool corners, unsigned scales, taps (*find)(low_call *, kin_irn, int64_t))
+resample_all(low_call *c, kin_irn x, bool corners, unsigned scales, bool stays, taps (*find)(low_call *, kin_irn, int64_t))
 {
     bool done[MAX] = {false};
     kin_dtype real = low_dtype_of(c, x) == KIN_F64 ? KIN_F64 : KIN_F32;
     x = kin_ir_cast(c->ir, x, real);
     for (unsigned d; (d = next_dim(c, x, done)) != 0; done[d] = true) {
         int64_t from = low_sizes_of(c, x)[d], to = low_sizes(c, 0)[d];
+        if (stays && from == to)
+            continue;
         double scale = corners ? (to > 1 ? rounded(real, (double)(from - 1) / (double)(to - 1)) : 0) : scale_of(c, scales + d - 2, from, to, real);
         taps t = find(c, source(c, d, real, scale, corners), from);
         x = resample(c, x, d, &t);
@@ -197,14 +212,14 @@ bool
 rule_upsample_linear(low_call *c, int row)
 {
     kin_irn x = image(c, (unsigned)row, row == 2);
-    return x != 0 && resample_all(c, x, low_int_or(c, 2, "align_corners", 0), 3, linear_taps);
+    return x != 0 && resample_all(c, x, low_int_or(c, 2, "align_corners", 0), 3, true, linear_taps);
 }
 
 bool
 rule_upsample_cubic(low_call *c, int row)
 {
     kin_irn x = image(c, 2, false);
-    return x != 0 && resample_all(c, x, low_int_or(c, 2, "align_corners", 0), 3, cubic_taps);
+    return x != 0 && resample_all(c, x, low_int_or(c, 2, "align_corners", 0), 3, false, cubic_taps);
 }
 
 /* Places before the first and behind the last one: mirrored at them, or the edge again. */

@@ -329,7 +329,7 @@ restride(const shape_tensor *source, indexing *x)
         kin_shape view = {.ndim = out->ndim};
         for (unsigned d = 0; d < out->ndim; d++)
             view.sizes[d] = d >= before && d < before + ndim ? t->sizes[d - before] : 1;
-        if (shape_numel(t->ndim, t->sizes) == 0 || !shape_view_strides(t, &view))
+        if (!shape_view_strides(t, &view))
             return false;
         t->ndim = view.ndim;
         memcpy(t->sizes, view.sizes, sizeof view.sizes);
@@ -344,13 +344,12 @@ shape_index(shape_call *c, int row)
     shape_tensor source;
     indexing x = {.nindices = 0};
     const kin_aten_arg *list = find_list(c, 1, "indices");
-    if (list == NULL || !shape_read(c, 0, "self", &source) || shape_numel(source.ndim, source.sizes) == 0 ||
-        !read_indices(c, &source, list, &x) || !restride(&source, &x))
+    if (list == NULL || !shape_read(c, 0, "self", &source) || !read_indices(c, &source, list, &x))
         return false;
-    for (unsigned i = 0; i <= x.nindices; i++)
-        if (shape_numel(x.operands[i].ndim, x.operands[i].sizes) == 0)
+    for (unsigned i = 0; i < x.nindices; i++) /* eager raises where there is something to pick */
+        if (source.sizes[x.at[i]] == 0 && shape_numel(x.operands[1].ndim, x.operands[1].sizes) != 0)
             return false;
-    return shape_iterate(c, x.operands, x.nindices + 1, source.dtype);
+    return restride(&source, &x) && shape_iterate(c, x.operands, x.nindices + 1, source.dtype);
 }
 
 /* (self, indices, values, accumulate); row: 1 = in place. The values are broadcast to what is indexed. */

@@ -92,12 +92,14 @@ shape_shuffle(shape_call *c, int row)
 {
     shape_tensor t;
     int64_t n;
-    if (!shape_read(c, 0, "self", &t) || t.ndim != 4 || !kin_dtype_is_float(t.dtype) || shape_numel(t.ndim, t.sizes) == 0 ||
+    if (!shape_read(c, 0, "self", &t) || t.ndim != 4 || !kin_dtype_is_float(t.dtype) ||
         !shape_int(c, 1, row == 0 ? "groups" : row > 0 ? "upscale_factor" : "downscale_factor", 0, &n) || n < 1)
         return false;
     int64_t *sizes = t.sizes, square = n * n;
     if (row == 0 ? sizes[1] % n != 0 : row > 0 ? sizes[1] % square != 0 : sizes[2] % n != 0 || sizes[3] % n != 0)
         return false;
+    if (shape_numel(t.ndim, sizes) == 0) /* eager's kernel gives what it got, in the same sizes */
+        return row < 0 && shape_add_like(c, &t, t.dtype, SHAPE_PRESERVE);
     kin_shape *out = shape_add(c, t.dtype, 4, sizes);
     if (out == NULL)
         return false;

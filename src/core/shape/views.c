@@ -57,8 +57,8 @@ infer_sizes(int64_t *sizes, int ndim, int64_t numel)
 static void
 empty_view_strides(const shape_tensor *t, kin_shape *out)
 {
-    if (t->ndim == out->ndim && memcmp(t->sizes, out->sizes, sizeof out->sizes) == 0)
-        memcpy(out->strides, t->strides, sizeof out->strides);
+    if (t->ndim == out->ndim && memcmp(t->sizes, out->sizes, t->ndim * sizeof *t->sizes) == 0)
+        memcpy(out->strides, t->strides, t->ndim * sizeof *t->strides);
     else
         shape_contiguous_strides(out->ndim, out->sizes, out->strides);
 }
@@ -67,6 +67,10 @@ empty_view_strides(const shape_tensor *t, kin_shape *out)
 bool
 shape_view_strides(const shape_tensor *t, kin_shape *out)
 {
+    if (shape_numel(t->ndim, t->sizes) == 0) {
+        empty_view_strides(t, out);
+        return true;
+    }
     int to = (int)out->ndim - 1;
     int64_t base = t->ndim > 0 ? t->strides[t->ndim - 1] : 1, have = 1, made = 1;
     for (int d = (int)t->ndim - 1; d >= 0; d--) {
@@ -96,18 +100,14 @@ shape_view(shape_call *c, int row)
     int ndim = shape_ints(c, 1, "size", sizes);
     if (!shape_read(c, 0, "self", &t) || ndim < 0)
         return false;
-    int64_t numel = shape_numel(t.ndim, t.sizes);
-    if (!infer_sizes(sizes, ndim, numel))
+    if (!infer_sizes(sizes, ndim, shape_numel(t.ndim, t.sizes)))
         return false;
     kin_shape *out = shape_add_view(c, &t, (unsigned)ndim);
     if (out == NULL)
         return false;
     if (ndim > 0)
         memcpy(out->sizes, sizes, (size_t)ndim * sizeof *sizes);
-    if (numel != 0)
-        return shape_view_strides(&t, out);
-    empty_view_strides(&t, out);
-    return true;
+    return shape_view_strides(&t, out);
 }
 
 bool

@@ -286,6 +286,18 @@ ask_view(const kin_aten *g, const kin_aten_call *call, kin_aten_val x, kin_sizes
     return is_contiguous(g, x) || ask_runs(g, x, call->results, out);
 }
 
+/* Sizes that stay or double are cases of their own (KIN_ATEN_RESAMPLES). */
+static bool
+ask_resampled(const kin_aten *g, kin_aten_val from, kin_aten_val to, kin_sizes_questions *out)
+{
+    bool ok = true;
+    for (unsigned d = 2; d < kin_aten_at(g, from)->ndim && d < kin_aten_at(g, to)->ndim && ok; d++) {
+        int64_t size = kin_aten_sizes(g, from)[d], becomes = kin_aten_sizes(g, to)[d];
+        ok = ask(out, KIN_SIZES_EQUAL, size, becomes) && ask(out, KIN_SIZES_EQUAL, 2 * size, becomes);
+    }
+    return ok;
+}
+
 bool
 kin_capture_questions(const kin_capture *capture, kin_sizes_questions *out)
 {
@@ -298,6 +310,8 @@ kin_capture_questions(const kin_capture *capture, kin_sizes_questions *out)
         kin_aten_val x = call->nargs > 0 && g->args.at[call->args].kind == KIN_ATEN_VALUE ? g->args.at[call->args].value : 0;
         if (x == 0 || call->nresults == 0)
             continue;
+        if (kin_aten_op_is(kin_aten_op_of(call), KIN_ATEN_RESAMPLES))
+            ok = ask_resampled(g, x, call->results, out);
         switch ((unsigned)kin_aten_op_of(call)) {
         case KIN_ATEN_OP_slice_Tensor: case KIN_ATEN_OP_slice_copy_Tensor:
             ok = ask_cut(g, call, x, 1, out);
