@@ -316,6 +316,31 @@ test_pools_on_lines(void)
     }
 }
 
+/* Two lengths of which as much is left in sum in the first plans: the sum is no constant, although nothing is made of their product. */
+static void
+test_sums_on_a_line(void)
+{
+    unsigned answered = 0;
+    for (unsigned seed = 0; seed < 200; seed++) {
+        kin_sizes *s = new_sizes(2, 4);
+        state = seed * 7919 + 13;
+        int64_t m = 2 + below(3), n = 2 + below(3), first = 8 + below(20);
+        for (int call = 0; call < 60; call++) {
+            int64_t p = 1 + below(12), q = call < first ? 14 - p : 1 + below(20), got[4];
+            const int64_t in[2] = {m * p + below(m), n * q + below(n)}, want[4] = {p, q, p + q, 5 * (p + q)};
+            if (!kin_sizes_eval(s, in, got)) {
+                CHECK(kin_sizes_add(s, in, want));
+                continue;
+            }
+            for (unsigned k = 0; k < 4; k++)
+                CHECK_EQ(got[k], want[k]);
+            answered++;
+        }
+        kin_sizes_free(s);
+    }
+    CHECK(answered > 4000);
+}
+
 static void
 test_what_is_not_answered(void)
 {
@@ -526,6 +551,7 @@ main(void)
     test_plans_on_two_lines();
     test_filled_batches();
     test_pools_on_lines();
+    test_sums_on_a_line();
     test_what_is_not_answered();
     test_what_programs_ask();
     test_what_is_not_believed();

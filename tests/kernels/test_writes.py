@@ -396,3 +396,25 @@ def test_data_counts_its_writes_by_itself(fn, mode):
         same(seen[1][0], seen[0][0])
         assert seen[1][1:] == seen[0][1:]
         kintsugi.wait_for_kernels()
+
+
+@pytest.mark.parametrize("program", [lambda x: (x.mul_(3), x.t(), x.view(-1)), lambda x: (x.t(), x.add_(1)), lambda x: (x[0], x.mul_(2), x[1], x.add_(1), x.t(), x.detach())],
+                         ids=["behind", "before", "between"])
+def test_views_know_how_often_had_been_written(program):
+    """Autograd refuses a view made without gradients of what was written to afterwards, and that one only."""
+    compiled = kintsugi.compile(torch.no_grad()(program))
+
+    def told(view):
+        try:
+            return view.grad_fn, view._version, view.requires_grad
+        except RuntimeError as error:
+            return str(error), view._version
+
+    for _ in range(4):
+        x, y = (torch.ones(3, 4, requires_grad=True) for _ in range(2))
+        results = compiled(x)
+        with torch.no_grad():
+            expected = program(y)
+        assert [told(t) for t in results] == [told(t) for t in expected]
+        torch.testing.assert_close(x, y)
+        kintsugi.wait_for_kernels()

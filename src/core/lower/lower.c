@@ -240,28 +240,35 @@ typedef enum {
     DETACHED  /* shares its memory without being a view */
 } standing;
 
+/* The value as which the tensor was made: those given by calls that wrote to it are the same tensor. */
+static kin_aten_val
+first_of(const low *l, kin_aten_val v)
+{
+    for (const kin_aten_value *a = kin_aten_at(l->g, v); a->call != UINT32_MAX; a = kin_aten_at(l->g, v)) {
+        const kin_aten_arg *written = kin_aten_written(l->g, &l->g->calls.at[a->call]);
+        if (written == NULL || kin_aten_at(l->g, written->value)->storage != a->storage)
+            break;
+        v = written->value;
+    }
+    return v;
+}
+
 static standing
 standing_of(const low *l, kin_aten_val v)
 {
-    const kin_aten_value *a = kin_aten_at(l->g, v);
-    while (a->call != UINT32_MAX) {
-        const kin_aten_call *call = &l->g->calls.at[a->call];
-        const kin_aten_arg *written = kin_aten_written(l->g, call);
-        if (written == NULL || kin_aten_at(l->g, written->value)->storage != a->storage)
-            return parent_of(l, call, v) == 0 ? OWNER
-                   : kin_aten_op_is(kin_aten_op_of(call), KIN_ATEN_NO_VIEW) ? DETACHED : VIEW;
-        v = written->value; /* the same tensor */
-        a = kin_aten_at(l->g, v);
-    }
-    return OWNER;
+    v = first_of(l, v);
+    if (kin_aten_at(l->g, v)->call == UINT32_MAX)
+        return OWNER;
+    const kin_aten_call *call = &l->g->calls.at[kin_aten_at(l->g, v)->call];
+    return parent_of(l, call, v) == 0 ? OWNER : kin_aten_op_is(kin_aten_op_of(call), KIN_ATEN_NO_VIEW) ? DETACHED : VIEW;
 }
 
-/* Calls that write to the memory, each counted by PyTorch. */
+/* Calls from this one on that write to the memory, each counted by PyTorch. */
 static uint32_t
-count_writes(const low *l, uint32_t storage)
+count_writes(const low *l, uint32_t storage, uint32_t from)
 {
     uint32_t n = 0;
-    for (uint32_t i = 0; i < l->g->calls.len; i++) {
+    for (uint32_t i = from; i < l->g->calls.len; i++) {
         const kin_aten_arg *written = kin_aten_written(l->g, &l->g->calls.at[i]);
         n += written != NULL && kin_aten_at(l->g, written->value)->storage == storage;
     }
@@ -316,6 +323,8 @@ lower_output(low *l, kin_aten_val v, uint32_t *made)
         out.kind = KIN_OUT_INPUT;
         out.index = base->input;
         out.whole = a == base;
+        uint32_t made_by = kin_aten_at(l->g, first_of(l, v))->call;
+        out.late = made_by != UINT32_MAX && count_writes(l, a->storage, 0) > 0 && count_writes(l, a->storage, made_by) == 0;
         return kin_vec_push(&l->out->outs, out);
     }
     kin_irn node = low_current(l, v), whole = low_current(l, s->base);
@@ -324,7 +333,7 @@ lower_output(low *l, kin_aten_val v, uint32_t *made)
     bool is_result = kin_ir_at(l->ir, whole)->op == KIN_IR_RESULT && s->version == 0, alone = is_alone(l->g, v);
     bool is_whole = low_same_layout(l->g, v, s->base) && (stands == OWNER || alone);
     out.offset = a->offset - base->offset;
-    out.writes = count_writes(l, a->storage);
+    out.writes = count_writes(l, a->storage, 0);
     if (is_result) {
         out.kind = is_whole ? KIN_OUT_EXTERN : KIN_OUT_SHARED;
         KIN_TRY(program_output(l, s->base, made, false, &out.index));

@@ -199,6 +199,29 @@ leaves_constant(const kin_sizes *s, const int64_t of[MOST_PARAMS], term t)
     return product_of(t, of) != first;
 }
 
+/* Which side of the line from plan 0 to plan `to` the pair lies on, modulo a prime; 0: it lies on it. */
+static uint64_t
+beside(const kin_sizes *s, uint32_t to, uint8_t p, uint8_t q, const int64_t *values)
+{
+    const int64_t *from = s->met[0], *on = s->met[to];
+    uint64_t left = times(reduced(on[p - 1] - from[p - 1]), reduced(values[q - 1] - from[q - 1]));
+    return (left + PRIME - times(reduced(on[q - 1] - from[q - 1]), reduced(values[p - 1] - from[p - 1]))) % PRIME;
+}
+
+/* Did these params (from 1) lie on one line in all plans, and do not now? Sums of both may have been constant. */
+static bool
+leaves_line(const kin_sizes *s, const int64_t of[MOST_PARAMS], uint8_t p, uint8_t q)
+{
+    uint32_t to = 0;
+    for (uint32_t k = 1; k < s->nsamples; k++) {
+        bool here = s->met[k][p - 1] == s->met[0][p - 1] && s->met[k][q - 1] == s->met[0][q - 1];
+        to = to == 0 && !here ? k : to;
+        if (beside(s, to, p, q, s->met[k]) != 0)
+            return false;
+    }
+    return to != 0 && beside(s, to, p, q, of) != 0;
+}
+
 static bool
 are_free_spanned(const kin_sizes *s, const int64_t of[MOST_PARAMS])
 {
@@ -208,7 +231,7 @@ are_free_spanned(const kin_sizes *s, const int64_t of[MOST_PARAMS])
 }
 
 /* Batches that are filled up to a number of elements (12 rows of 1, 6 of 2, 4 of 3) have that number in all plans: it is no constant, and 2 and 11 of them are another one. So the products
- * of the sizes that vary must be decided by the plans, whatever the numbers are made of; and what was constant must be, for products of what is left of sizes that are divided, too. */
+ * of the sizes that vary must be decided by the plans, whatever the numbers are made of; and what was constant, or on a line, must be, for what is left of sizes that are divided, too. */
 static bool
 are_products_decided(const kin_sizes *s, const int64_t of[MOST_PARAMS])
 {
@@ -216,7 +239,8 @@ are_products_decided(const kin_sizes *s, const int64_t of[MOST_PARAMS])
         return false;
     for (uint8_t q = 2; q <= s->nparams; q++)
         for (uint8_t p = 1; p < q; p++)
-            if (leaves_constant(s, of, (term){{0, p, q}}) || leaves_constant(s, of, (term){{p, p, q}}) || leaves_constant(s, of, (term){{p, q, q}}))
+            if (leaves_constant(s, of, (term){{0, p, q}}) || leaves_constant(s, of, (term){{p, p, q}}) || leaves_constant(s, of, (term){{p, q, q}}) ||
+                (q > s->nfree && leaves_line(s, of, p, q)))
                 return false;
     return true;
 }

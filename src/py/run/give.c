@@ -2,6 +2,7 @@
 #include "py/run/running.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "py/aten/make.h"
 #include "py/aten/tensor.h"
@@ -77,15 +78,35 @@ give_shape(const launch_inputs *inputs, const launch_code *code, PyObject *obj, 
     return tuple;
 }
 
+void
+launch_count_writes(launch_running *r, const launch_code *code)
+{
+    for (uint32_t w = 0; w < code->nwrites && !r->counted; w++)
+        kin_tensor_bump(r->inputs->in[code->writes[w].input], code->writes[w].times);
+    r->counted = true;
+}
+
+static bool
+make_outs(launch_running *r, const launch_code *code, bool late, PyObject **made)
+{
+    bool ok = true;
+    for (uint32_t i = 0; ok && i < code->nouts; i++)
+        if (code->outs[i].late == late) {
+            if (late)
+                launch_count_writes(r, code);
+            ok = (made[i] = launch_make_out(r, &code->outs[i])) != NULL;
+        }
+    return ok;
+}
+
+/* A view of an input knows how often that had been written to: autograd refuses one made without gradients that is older than a write. */
 bool
 launch_make_outs(launch_running *r, const launch_code *code, PyObject **made)
 {
-    uint32_t n = 0;
-    while (n < code->nouts && (made[n] = launch_make_out(r, &code->outs[n])) != NULL)
-        n++;
-    bool ok = n == code->nouts;
-    while (!ok && n > 0)
-        Py_CLEAR(made[--n]);
+    memset(made, 0, code->nouts * sizeof *made);
+    bool ok = make_outs(r, code, false, made) && make_outs(r, code, true, made);
+    for (uint32_t i = 0; !ok && i < code->nouts; i++)
+        Py_CLEAR(made[i]);
     return ok;
 }
 

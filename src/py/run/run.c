@@ -199,8 +199,7 @@ write_inputs(launch_running *r, const launch_code *code)
         (void)run_kernel(r, &r->p->kernels.at[r->p->ops.at[i].index]);
         kin_profiler_end(row);
     }
-    for (uint32_t w = 0; w < code->nwrites; w++)
-        kin_tensor_bump(r->inputs->in[code->writes[w].input], code->writes[w].times);
+    launch_count_writes(r, code);
 }
 
 /* -- runs ------------------------------------------------------------------------------------------------------- */

@@ -15,6 +15,7 @@ typedef struct {
     void *arena, *block; /* block: the arena, when it is one of core/blocks */
     PyObject *random;   /* state of the random numbers before the first operator that draws some; NULL: none did */
     uint32_t begun;     /* so many operations have begun */
+    bool counted;       /* tensors know of the writes to them */
     bool once;          /* its results are kept: no blocks for them */
     launch_outcome *outcome; /* the caller's */
 } launch_running;
@@ -52,6 +53,8 @@ bool launch_hand_out(launch_running *r, const launch_code *code, PyObject **out)
 PyObject *launch_make_out(launch_running *r, const launch_out *o);
 /* In two steps: the code's different tensors, one for each of code->outs; then what they are parts of. */
 bool launch_make_outs(launch_running *r, const launch_code *code, PyObject **made);
+/* Once for each run; from then on it cannot be given up. */
+void launch_count_writes(launch_running *r, const launch_code *code);
 bool launch_give_made(const launch_inputs *inputs, const launch_code *code, PyObject *const *made, PyObject **out);
 /* The view of `base` that the output is. */
 PyObject *launch_view_of(PyObject *base, const launch_out *o);
