@@ -134,10 +134,17 @@ set_detour(PyObject *code, long breaks)
     return ok;
 }
 
+/* Where one graph is asked for, the detour is what the library has made for that. */
+static bool
+may_choose(const rec *r)
+{
+    return !r->opt->custom && !r->opt->fullgraph;
+}
+
 void
 rec_note_detour(rec *r)
 {
-    if (r->told != NULL && !r->opt->custom && !r->opt->fullgraph && class_of(r->top->code) == KIN_ASKER_LIBRARY &&
+    if (r->told != NULL && may_choose(r) && class_of(r->top->code) == KIN_ASKER_LIBRARY &&
         detour_of((PyObject *)r->told) == NO_DETOUR)
         r->v->detour = rec_ref(r, (PyObject *)r->told);
 }
@@ -163,7 +170,7 @@ rec_answer_compiling(rec *r)
 {
     const rec_frame *f = find_asker(r);
     kin_asker who = class_of(f->code);
-    bool answer = who == KIN_ASKER_PROGRAM || (who == KIN_ASKER_LIBRARY && !libraries_are_slower(r) && detour_of((PyObject *)f->code) < 0);
+    bool answer = who == KIN_ASKER_PROGRAM || (who == KIN_ASKER_LIBRARY && !libraries_are_slower(r) && (!may_choose(r) || detour_of((PyObject *)f->code) < 0));
     if (who == KIN_ASKER_LIBRARY)
         r->told = answer ? f->code : NULL;
     kin_asked asked = {.code = rec_ref(r, (PyObject *)f->code), .line = PyCode_Addr2Line(f->code, (int)f->offset), .who = (uint8_t)who,
