@@ -4,7 +4,7 @@ import priced
 import pytest
 import torch
 
-from kintsugi.diagnose import observe, outside, program
+from kintsugi.diagnose import causes, observe, outside, price, program
 
 
 @pytest.mark.parametrize("name", [name for name in priced.CASES if "print" not in name])
@@ -489,3 +489,14 @@ def test_what_keeps_a_call_from_being_repeated_is_told_with_its_place(kintsugi_c
         assert wanted in told and bool(told) == bool(wanted) and (not wanted or f"test_prices.py:{fn.__code__.co_firstlineno + 1})" in told), told
     assert "of the tensor itself" in fixes.advise_effect("ndarray.mean") and "do it with tensors" in fixes.advise_effect("numpy.median")
     assert "torch.sort" in fixes.advise_effect("numpy.sort") and "less often" in fixes.advise_effect("print")
+
+
+def test_calls_that_only_a_side_effect_needs_are_told():
+    """`history.append(float(x.sum()))`: the append is little of what the line takes."""
+    effect = causes.Cause("effect", "`list.append` runs in every call", filename="a.py", line=3)
+    price._share_rest([], [effect], 1e-6, 0.0, {("a.py", 3): 1e-6}, 9e-6)
+    assert abs(effect.price_us - 10) < 1e-6 and effect.how == "modelled"
+    assert any("9 us of it are tensor calls" in note for note in effect.notes)
+    alone = causes.Cause("effect", "`print` runs in every call", filename="a.py", line=3)
+    price._share_rest([], [alone], 1e-6, 0.0, {("a.py", 3): 1e-6}, 0.0)
+    assert not alone.notes

@@ -453,3 +453,14 @@ def test_side_effects_are_those_of_one_call(report):
     """What stands behind a decision is in the recording once for each side."""
     _, text, _ = report("script.py", BOTH_WAYS, "--no-measure")
     assert "3 side effects in a call" in text and "script.py:10, 2 times" in text
+
+
+def test_parts_that_no_call_has_reached_share_a_row():
+    def row(part, **more):
+        return {"recording": 1, "graph": 2, "part": part, "parts": 9, "native_calls": 0, "kernels": 0, "library_calls": 0, "reason": "no replayed call has reached it so far",
+                "launch_us": None, "steps_us": None, "compile_ms": None, **more}
+
+    one = types.SimpleNamespace(name="f", kernels=[row(1, native_calls=4, kernels=2, reason=""), *(row(part) for part in range(2, 9)), row(9, reason="a single call")])
+    text = kernels._graphs(one)
+    assert text.count("no replayed call has reached it so far") == 1 and "1.2: 7 parts" in text
+    assert "1.2.1" in text and "1.2.9" in text and "1.2.3" not in text

@@ -105,7 +105,7 @@ def of_effects(dump):
         place = entry["filename"], entry["line"], entry["function"]
         cause = found.setdefault(place, Cause("effect", f"`{name}`{_RUNS}", filename=place[0], line=place[1], function=place[2], count=0,
                                               user=_messages.user_place(entry.get("user_stack", ()), place),
-                                              explanation="It is replayed in order, without a graph break; the time is its own.", fix="" if _messages.library_of(place[0]) else fixes.advise_effect(name)))
+                                              explanation="It is replayed in order, without a graph break.", fix="" if _messages.library_of(place[0]) else fixes.advise_effect(name)))
         cause.count += 1
         if f"`{name}`" not in cause.title:
             cause.title = f"{cause.title.removesuffix(_RUNS).removesuffix(_RUN)}, `{name}`{_RUN}"

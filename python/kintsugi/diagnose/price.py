@@ -288,6 +288,8 @@ def _share_rest(causes, effects, rest, spread, alone, feeding):
     for cause in effects:
         share = takes[id(cause)] / sum(takes[id(one)] for one in effects) if takes[id(cause)] else 0.0
         cause.price_us, cause.spread_us, cause.how = (scale * takes[id(cause)] + feeding * share) * 1e6, spread * 1e6, "modelled"
+        if feeding * share > 0.3e-6 * cause.price_us:
+            cause.notes.append(f"{show.us(feeding * share * 1e6)} of it are tensor calls, and reads of their results, that nothing else needs")
         if spread > max(rest / 3, 0.2e-6):
             cause.doubt(f"it varied by {show.us(spread * 1e6)} from turn to turn")
     return rest - scale * sum(takes.values())

@@ -28,8 +28,16 @@ def _graphs(one):
     alike = {}
     for row in one.kernels:
         alike.setdefault((row["recording"], row["graph"], row["part"], row["native_calls"], row["kernels"], row["library_calls"], row["reason"]), []).append(row)
-    rows = []
+    rows, idle = [], {}
     for (recording, graph, part, native, kernels, library, reason), found in alike.items():
+        if reason and not native:
+            idle.setdefault((recording, graph, reason), []).append(part)
+    for (recording, graph, part, native, kernels, library, reason), found in alike.items():
+        parts = idle.get((recording, graph, reason), []) if not native else []
+        if len(parts) > 1:
+            if part == parts[0]:
+                rows.append((f"{recording}.{graph}: {len(parts)} parts", "", 0, "", "", "", "", "", esc(reason)))
+            continue
         number = f"{recording}.{graph}" + (f".{part}" if found[0]["parts"] > 1 else "")
         rows.append((number, len(found), native, kernels, library, _range(found, "launch_us"), _range(found, "steps_us"),
                      _spent([row["compile_ms"] for row in found if row["compile_ms"] is not None]), esc(reason or "")))

@@ -115,7 +115,7 @@ not_yet(const kernel_launcher *self)
     for (uint32_t i = 0; i < self->versions.len; i++)
         if (self->versions.at[i]->code != NULL || self->versions.at[i]->reason[0] != 0)
             return "";
-    return self->not_yet != NULL ? self->not_yet : "no call that was replayed has come to it with all its inputs at hand so far";
+    return self->not_yet != NULL ? self->not_yet : "no replayed call has reached it so far";
 }
 
 static PyObject *
