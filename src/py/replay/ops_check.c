@@ -1,5 +1,6 @@
 /* What CHECK steps test. Only testing the truth of an object can run code or raise. */
 #include "py/aten/tensor.h"
+#include "py/compat/heap.h"
 #include "py/guardeval/guard.h"
 #include "py/replay/ops_priv.h"
 #include "py/replay/replay.h"
@@ -73,7 +74,7 @@ kin_check_holds(const kin_refs *refs, const kin_step *s, PyObject *a, PyObject *
     case KIN_CHECK_FITS:
         return kin_place_takes(a, ref, s->num, 0);
     case KIN_CHECK_LACKS:
-        return kin_instance_attr(a, ref) == NULL;
+        return kin_heap_instance_attr(a, ref) == NULL;
     case KIN_CHECK_NULL:
     case KIN_CHECK_NOTNULL:
         break;
