@@ -163,15 +163,6 @@ launch_again_find_written(const kin_aten *g, bool *written)
 }
 
 static bool
-is_wanting(const launch_training *t, uint32_t input)
-{
-    for (uint32_t i = 0; i < t->nwanting; i++)
-        if (t->wanting[i] == input)
-            return true;
-    return false;
-}
-
-static bool
 is_as_it_was(PyObject *tensor, PyObject *version)
 {
     PyObject *now = version == Py_None ? Py_NewRef(version) : version_of(tensor);
@@ -196,7 +187,7 @@ fill_inputs(replayed *r, PyObject *note)
         else if (!idle && !is_as_it_was(tensor, PyTuple_GET_ITEM(versions, i)))
             return false;
         else
-            r->of[i] = is_wanting(r->t, i) ? alias_of(tensor, r->create_graph) : Py_NewRef(tensor);
+            r->of[i] = launch_has(r->t->wanting, r->t->nwanting, i) ? alias_of(tensor, r->create_graph) : Py_NewRef(tensor);
         if (r->of[i] == NULL)
             return false;
     }

@@ -297,15 +297,6 @@ take_made(launch_running *r, const launch_code *code, void *arg)
     return true;
 }
 
-static bool
-is_result(const launch_training *t, uint32_t out)
-{
-    for (uint32_t i = 0; i < t->nresults; i++)
-        if (t->out_of[i] == out)
-            return true;
-    return false;
-}
-
 /* (training, outs, saved, not differentiable, note) for the node, the inputs that want gradients behind it, and a place for launch_groups_enter. What gets no
  * gradient is no input of the node: torch's engine would go on there. */
 static PyObject *
@@ -315,7 +306,7 @@ node_arguments(const launch_training *t, const launch_code *code, const forward_
     bool ok = outs != NULL && plain != NULL;
     for (uint32_t i = 0; ok && i < code->nouts; i++)
         if (f->made[i] != NULL)
-            ok = PyList_Append(outs, f->made[i]) == 0 && (is_result(t, i) || PyList_Append(plain, f->made[i]) == 0);
+            ok = PyList_Append(outs, f->made[i]) == 0 && (launch_has(t->out_of, t->nresults, i) || PyList_Append(plain, f->made[i]) == 0);
     PyObject *outs_tuple = ok ? PyList_AsTuple(outs) : NULL, *plain_tuple = outs_tuple == NULL ? NULL : PyList_AsTuple(plain);
     if (plain_tuple != NULL)
         all = PyTuple_Pack(5, t, outs_tuple, f->saved, plain_tuple, note);
@@ -650,6 +641,13 @@ is_open(const launch_training *t, uint64_t there, uint64_t gone)
     return true;
 }
 
+/* Was something that eager has saved written to since? Then its exception is set. */
+static bool
+was_written(PyObject *ctx, const launch_training *t, PyObject *again, uint64_t there)
+{
+    return PyTuple_Check(again) && !launch_writes_check(t, ctx, PyTuple_GET_ITEM(again, 4), there);
+}
+
 /* What is saved was freed, or written to; perhaps not what these results need. Else the exception stays. */
 static PyObject *
 go_back_apart(PyObject *ctx, launch_training *t, PyObject *note, PyObject *const *grads, uint64_t there)
@@ -660,7 +658,7 @@ go_back_apart(PyObject *ctx, launch_training *t, PyObject *note, PyObject *const
     PyObject *type, *error, *tb;
     PyErr_Fetch(&type, &error, &tb);
     PyObject *again = PyTuple_GET_ITEM(note, 1);
-    if (PyTuple_Check(again) && !launch_writes_check(t, ctx, PyTuple_GET_ITEM(again, 4), there)) {
+    if (was_written(ctx, t, again, there)) {
         Py_XDECREF(type);
         Py_XDECREF(error);
         Py_XDECREF(tb);
@@ -703,7 +701,7 @@ go_back(PyObject *ctx, launch_training *t, PyObject *note, PyObject *const *grad
     if (saved == NULL)
         return go_back_apart(ctx, t, note, grads, there);
     PyObject *again = PyTuple_GET_ITEM(note, 1);
-    if (PyTuple_Check(again) && !launch_writes_check(t, ctx, PyTuple_GET_ITEM(again, 4), there)) {
+    if (was_written(ctx, t, again, there)) {
         Py_DECREF(saved);
         return NULL;
     }

@@ -149,6 +149,15 @@ PyObject *launch_region_saves(const launch_code *code, PyObject *const *in);
 /* As launch_training_backward, from the launch_again_note. raised: the region's function has. */
 PyObject *launch_region_backward(launch_training *t, PyObject *note, PyObject *const *grads, bool *raised);
 
+static inline bool
+launch_has(const uint32_t *numbers, uint32_t n, uint32_t number)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (numbers[i] == number)
+            return true;
+    return false;
+}
+
 /* -- writes.c ----------------------------------------------------------------------------------------------------- */
 
 /* Fills in `watched`; `kept` and `handed` are known. False without memory. */

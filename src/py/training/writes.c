@@ -12,25 +12,6 @@
 
 /* -- what is watched ----------------------------------------------------------------------------------------------- */
 
-static bool
-is_kept(const launch_training *t, uint32_t input)
-{
-    for (uint32_t i = 0; i < t->nkept; i++)
-        if (t->kept[i] == input)
-            return true;
-    return launch_again_is_number(t, input);
-}
-
-/* Of several results the program gets others from nodes of their own (results.c), and torch does not count writes to these for what the graph's node saves. */
-static bool
-is_handed(const launch_training *t, uint32_t output)
-{
-    for (uint32_t i = 0; i < t->nhanded; i++)
-        if (t->handed[i] == output)
-            return true;
-    return false;
-}
-
 bool
 launch_writes_find(launch_training *t, const kin_capture *capture, const launch_code *forward)
 {
@@ -46,10 +27,11 @@ launch_writes_find(launch_training *t, const kin_capture *capture, const launch_
             const launch_give *g = &forward->by_fake[s.number];
             const launch_out *o = &forward->outs[g->index];
             w.at = g->index;
+            /* Of several results the program gets others from nodes of their own (results.c), and torch does not count writes to these for what the graph's node saves. */
             bool own = o->kind == KIN_OUT_FRESH || o->kind == KIN_OUT_EXTERN;
-            if (g->kind != LAUNCH_GIVE_OUT || o->kind == KIN_OUT_INPUT || (own && t->nresults == 1 && is_handed(t, o->index)))
+            if (g->kind != LAUNCH_GIVE_OUT || o->kind == KIN_OUT_INPUT || (own && t->nresults == 1 && launch_has(t->handed, t->nhanded, o->index)))
                 continue;
-        } else if (is_kept(t, s.number))
+        } else if (launch_has(t->kept, t->nkept, s.number) || launch_again_is_number(t, s.number))
             continue;
         t->watched[t->nwatched++] = w;
     }
