@@ -24,22 +24,16 @@ def _spent(times):
 
 
 def _graphs(one):
-    """A row for each graph; kinds of inputs (sizes, mostly) for which it was compiled alike share one."""
+    """A row for each graph; kinds of inputs (sizes, mostly) for which it was compiled alike share one, and so do parts without code for the same reason."""
     alike = {}
     for row in one.kernels:
-        alike.setdefault((row["recording"], row["graph"], row["part"], row["native_calls"], row["kernels"], row["library_calls"], row["reason"]), []).append(row)
-    rows, idle = [], {}
-    for (recording, graph, part, native, kernels, library, reason), found in alike.items():
-        if reason and not native:
-            idle.setdefault((recording, graph, reason), []).append(part)
-    for (recording, graph, part, native, kernels, library, reason), found in alike.items():
-        parts = idle.get((recording, graph, reason), []) if not native else []
-        if len(parts) > 1:
-            if part == parts[0]:
-                rows.append((f"{recording}.{graph}: {len(parts)} parts", "", 0, "", "", "", "", "", esc(reason)))
-            continue
-        number = f"{recording}.{graph}" + (f".{part}" if found[0]["parts"] > 1 else "")
-        rows.append((number, len(found), native, kernels, library, _range(found, "launch_us"), _range(found, "steps_us"),
+        part = None if row["reason"] and not row["native_calls"] else row["part"]  # parts without code share a row, too
+        alike.setdefault((row["recording"], row["graph"], part, row["native_calls"], row["kernels"], row["library_calls"], row["reason"]), []).append(row)
+    rows = []
+    for (recording, graph, _, native, kernels, library, reason), found in alike.items():
+        parts = {row["part"] for row in found}
+        number = f"{recording}.{graph}" + (f": {len(parts)} parts" if len(parts) > 1 else f".{found[0]['part']}" if found[0]["parts"] > 1 else "")
+        rows.append((number, len(found) if len(parts) == 1 else "", native, kernels, library, _range(found, "launch_us"), _range(found, "steps_us"),
                      _spent([row["compile_ms"] for row in found if row["compile_ms"] is not None]), esc(reason or "")))
     head = (("graph", 0), ("kinds of inputs", 1), ("calls compiled", 1), ("kernels", 1), ("left to PyTorch", 1), ("a launch", 1), ("step by step", 1), ("compiling", 1),
             ("not compiled, because", 0))
