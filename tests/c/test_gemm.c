@@ -207,8 +207,10 @@ static void
 test_few_rows(void)
 {
     float x = 0;
-    kin_matrix large = {&x, 300, 219, 219, 1, KIN_MATRIX_FLOAT}, turned = {&x, 300, 219, 1, 300, KIN_MATRIX_FLOAT}, shallow = {&x, 63, 1200, 1, 63, KIN_MATRIX_FLOAT};
-    kin_matrix apart = {&x, 300, 219, 438, 2, KIN_MATRIX_FLOAT}, little = {&x, 40, 100, 100, 1, KIN_MATRIX_FLOAT};
+    bool narrow = kin_tile_lanes() == 8;
+    int64_t deep = narrow ? 63 : 255, wide = narrow ? 1200 : 300, high = narrow ? 40 : 300, broad = narrow ? 100 : 200;
+    kin_matrix large = {&x, 300, 219, 219, 1, KIN_MATRIX_FLOAT}, turned = {&x, 300, 219, 1, 300, KIN_MATRIX_FLOAT}, shallow = {&x, deep, wide, 1, deep, KIN_MATRIX_FLOAT};
+    kin_matrix apart = {&x, 300, 219, 438, 2, KIN_MATRIX_FLOAT}, little = {&x, high, broad, broad, 1, KIN_MATRIX_FLOAT};
     kin_blas own = {.own = true};
     for (int64_t m = 2; m <= KIN_TILE_FEW; m++)
         CHECK(kin_gemm_blocked_reads(m, &large) && kin_gemm_blocked_reads(m, &turned) && kin_gemm_wants_packed(&own, m, &large) && kin_gemm_is_own(&own, m, &turned, false));

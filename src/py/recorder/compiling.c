@@ -4,7 +4,7 @@
  * gets False, because with True its arithmetic differs and so would its results. Other libraries get True, since their alternative code
  * often is one graph where the usual code is several. If it turns out slower than eager calls (py/module/dispatch.c), the next
  * recording gives them False. So does it where the alternative is an operator written elsewhere, which runs as it is: the code that asked is told
- * False from then on, in this process, unless that has more graph breaks.
+ * False from then on, in this process, unless that has more graph breaks, or one graph is asked for.
  */
 #include <string.h>
 

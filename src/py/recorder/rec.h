@@ -434,8 +434,8 @@ bool rec_is_compiling_flag(PyObject *dict, PyObject *key);
 bool rec_compiling_init(PyObject *compiler_module);
 kin_vid rec_answer_compiling(rec *r); /* the flag is read: what the one who asks is told */
 bool rec_is_of_optimizer(const PyCodeObject *code); /* of torch.optim */
-/* Answers False until the next instruction that is recorded, or again True. */
 void rec_note_detour(rec *r); /* a call of an operator that PyTorch does not have */
+/* Answers False until the next instruction that is recorded, or again True. */
 void rec_hide_compiling(rec *r);
 void rec_show_compiling(rec *r);
 
