@@ -104,6 +104,17 @@ kin_step_does(const kin_step *s, uint32_t effects)
     return (kin_step_effects(s) & effects) == effects;
 }
 
+/* Is it certain that nothing is written to the memory of a tensor while it runs? */
+static inline bool
+kin_step_leaves_memory(const kin_step *s)
+{
+    if (s->flags & (KIN_STEP_OPAQUE | KIN_STEP_RAISES))
+        return false;
+    if (s->flags & KIN_STEP_PURE || s->kind == KIN_STEP_NEXT || kin_step_does(s, KIN_MOVES))
+        return true;
+    return kin_step_does(s, KIN_ASKS) && s->kind != KIN_STEP_BINARY; /* which may be in-place */
+}
+
 /* Does it change a torch setting? In a graph, such a step happens twice: the graph switches between its calls, and restores the setting; the step
  * itself runs in order, for everything else. */
 static inline bool

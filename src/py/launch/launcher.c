@@ -160,14 +160,36 @@ is_like_before(const kernel_launcher *self, const kin_subgraph *subgraph, PyObje
     return true;
 }
 
+static bool
+is_ready_for(const launch_version *version, const kin_subgraph *subgraph, PyObject *const *in)
+{
+    return version->code != NULL && !version->again && fits_so_far(version, subgraph, in);
+}
+
+/* One of many versions that fits what exists so far, and likely all of it: the one used last, or the newest. */
+static launch_version *
+find_so_far(const kernel_launcher *self, const kin_subgraph *subgraph, PyObject *const *in)
+{
+    enum { NEWEST = 64 };
+    uint32_t n = self->versions.len;
+    if (self->sizes.last < n && is_ready_for(self->versions.at[self->sizes.last], subgraph, in))
+        return self->versions.at[self->sizes.last];
+    for (uint32_t i = n; i > 0 && n - i < NEWEST; i--)
+        if (is_ready_for(self->versions.at[i - 1], subgraph, in))
+            return self->versions.at[i - 1];
+    return NULL;
+}
+
 /* For sizes that no version fits yet. Making a plan shows whether the calls raise for them, so it must happen before any step that must not run in that case. */
 static void *
 choose_for_sizes(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, PyObject *const *in)
 {
     if (!subgraph->shows)
         return self;
+    if (subgraph->nearly < subgraph->nin)
+        return find_so_far(self, subgraph, in);
     bool held = kin_signals_hold();
-    launch_version *version = subgraph->nearly == subgraph->nin ? find_version(self, v, subgraph, in) : NULL;
+    launch_version *version = find_version(self, v, subgraph, in);
     if (held)
         kin_signals_release();
     return version != NULL && version->code != NULL && !version->again ? version : NULL;

@@ -1,6 +1,8 @@
 /* Runs a compiled subgraph (subgraphs.h): one call of its compiled code, in place of its steps. */
 #include "py/replay/replay_priv.h"
 
+#include "core/track/track.h"
+
 static PyObject *
 part_of_function(PyFunctionObject *function, uint32_t at)
 {
@@ -54,8 +56,14 @@ call_launcher(kin_run *r, const kin_subgraph *subgraph, PyObject *const *in, PyO
     for (uint32_t i = 0; i < subgraph->nin; i++)
         if (in[i] == NULL)
             return KIN_LAUNCH_NOT;
-    return subgraph->deferred ? subgraph->launcher->run_chosen(subgraph->launcher, r->chosen, r->v, subgraph, in, out)
-                       : subgraph->launcher->run(subgraph->launcher, r->v, subgraph, in, out);
+    if (r->moment == 0 || r->launched != subgraph)
+        r->moment = kin_moment_new();
+    r->launched = subgraph;
+    kin_moment = r->moment;
+    kin_launch done = subgraph->deferred ? subgraph->launcher->run_chosen(subgraph->launcher, r->chosen, r->v, subgraph, in, out)
+                                         : subgraph->launcher->run(subgraph->launcher, r->v, subgraph, in, out);
+    kin_moment = 0;
+    return done;
 }
 
 /* Runs the launcher on the inputs; its outputs go to the slots. */

@@ -1,9 +1,47 @@
-/* The fast path for the steps that most replays consist of: type checks, calls and operators that go as recorded, while
+/* Runs one step; and the fast path for the steps that most replays consist of: type checks, calls and operators that go as recorded, while
  * no subgraph is deferred, no exception is being handled and no frames are needed. Everything else takes the general path (replay.c).
  */
+#include "core/trace/effects.h"
 #include "py/guardeval/guard.h"
 #include "py/replay/ops_priv.h"
 #include "py/replay/replay_priv.h"
+
+/* -- one step ----------------------------------------------------------------------------------------------------- */
+
+/* Around each step that runs. */
+bool
+kin_run_mark(kin_run *r, const kin_step *s)
+{
+    if (!kin_step_leaves_memory(s))
+        r->moment = 0;
+    if (s->snap == 0 || s->flags & KIN_STEP_PURE)
+        return false;
+    const kin_snap *snap = &r->t->snaps.at[s->snap];
+    PyObject *func = kin_run_value(r, snap->func);
+    if (func == NULL || (r->marker == NULL && (r->marker = kin_marker_take()) == NULL))
+        return false;
+    if (r->marked != snap->func || r->marked_code != snap->code) {
+        if (!kin_marker_set(r->marker, func, (PyCodeObject *)kin_refs_get(r->refs, snap->code))) {
+            r->marked = 0;
+            return false;
+        }
+        r->marked = snap->func;
+        r->marked_code = snap->code;
+    }
+    kin_marker_link(r->ts, r->marker, snap->offset);
+    return true;
+}
+
+PyObject *
+kin_run_execute(kin_run *r, const kin_step *s)
+{
+    bool marked = kin_run_mark(r, s);
+    PyObject *result = kin_step_execute(r->t, r->refs, s, r->slots);
+    kin_run_unmark(r, marked);
+    return result;
+}
+
+/* -- many steps --------------------------------------------------------------------------------------------------- */
 
 static inline PyObject *
 operand(const kin_run *r, kin_vid vid)

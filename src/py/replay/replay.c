@@ -234,36 +234,6 @@ kin_run_note_frames(kin_run *r, uint32_t step)
 
 /* -- steps ------------------------------------------------------------------------------------------------------ */
 
-bool
-kin_run_mark(kin_run *r, const kin_step *s)
-{
-    if (s->snap == 0 || s->flags & KIN_STEP_PURE)
-        return false;
-    const kin_snap *snap = &r->t->snaps.at[s->snap];
-    PyObject *func = kin_run_value(r, snap->func);
-    if (func == NULL || (r->marker == NULL && (r->marker = kin_marker_take()) == NULL))
-        return false;
-    if (r->marked != snap->func || r->marked_code != snap->code) {
-        if (!kin_marker_set(r->marker, func, (PyCodeObject *)kin_refs_get(r->refs, snap->code))) {
-            r->marked = 0;
-            return false;
-        }
-        r->marked = snap->func;
-        r->marked_code = snap->code;
-    }
-    kin_marker_link(r->ts, r->marker, snap->offset);
-    return true;
-}
-
-PyObject *
-kin_run_execute(kin_run *r, const kin_step *s)
-{
-    bool marked = kin_run_mark(r, s);
-    PyObject *result = kin_step_execute(r->t, r->refs, s, r->slots);
-    kin_run_unmark(r, marked);
-    return result;
-}
-
 /* Does the step run with frames linked? */
 static bool
 needs_frames(const kin_run *r, const kin_step *s)
@@ -412,6 +382,7 @@ run_framed(kin_run *r, uint32_t step, PyObject **value)
         *value = leave_raising(r, step, NULL);
         return KIN_LEFT;
     }
+    r->moment = 0;
     PyObject *result = kin_step_execute(r->t, r->refs, &r->t->steps.at[step], r->slots);
     return settle(r, step, result, &chain, value);
 }
@@ -557,6 +528,7 @@ run_loop_back(kin_run *r, uint32_t *step, PyObject **value)
     free(r->looked); /* what was built for the round's frames is gone */
     r->looked = NULL;
     if (++r->rounds % LET_OTHERS == 0) { /* threads that wait, as CPython's own loops do */
+        r->moment = 0;
         Py_BEGIN_ALLOW_THREADS
         Py_END_ALLOW_THREADS
     }
@@ -771,7 +743,7 @@ kin_replay_run(kin_entry *v, PyObject **slots, kin_exit_look look, kin_exit_hook
     /* Each member by itself: clearing the whole first takes longer than a step. */
     kin_run r = {.v = v, .t = &v->trace, .refs = &v->refs, .ts = PyThreadState_Get(), .slots = slots,
                  .nslots = v->trace.vals.len, .look = look, .hook = hook, .hook_arg = hook_arg, .again = v->again, .built_sunk = false, .jumped = false, .way = 0,
-                 .looked = NULL, .has_exc = false, .exc = 0, .entry_exc = NULL, .last_snap = 0, .nforced = 0, .rounds = 0, .subgraphs = v->subgraphs,
+                 .looked = NULL, .has_exc = false, .exc = 0, .entry_exc = NULL, .last_snap = 0, .nforced = 0, .rounds = 0, .moment = 0, .launched = NULL, .subgraphs = v->subgraphs,
                  .failed_at = 0, .deferred = NULL, .early = NULL, .drawn = NULL, .completed = 0, .chosen = NULL, .narrived = 0, .learning = NULL, .namespaces = NULL, .marker = NULL, .marked = 0, .marked_code = 0, .rows = NULL, .row = NULL, .row_name = NULL, .dropped = false};
     v->running++;
     if (r.subgraphs != NULL)
