@@ -1,5 +1,6 @@
 """Weights that are kept for a loop's rounds: whatever writes to them between two rounds is seen in the next one, and rounds that nothing writes in ask once."""
 
+import signal
 import threading
 
 import pytest
@@ -94,3 +95,38 @@ def test_writes_between_rounds(between):
             for each in (eager, cell):
                 each.inner.weight.detach().numpy()[0] += 0.1
     assert runs(compiled) > 100 or between is by_a_tensor_over_the_same_memory  # code that writes what another input shares is refused
+
+
+def counts(cell, t):
+    cell.rounds.append(t)
+
+
+def test_a_signal_between_rounds():
+    """Its handler writes to weights in the middle of a loop that nothing else writes in; the rounds behind it have the new ones."""
+    cell, seen = prepared(counts), []
+    cell.rounds = []
+    for layer in (cell.inner, cell.outer):
+        layer.bias.zero_()
+    compiled = kintsugi.compile(cell)
+    for length in LENGTHS:
+        compiled(torch.randn(2, length, 32))
+        kintsugi.wait_for_kernels()
+    x = torch.full((2, 4000, 32), 0.1)
+    compiled(x)
+    cell.rounds.clear()
+
+    def handler(number, frame):
+        seen.append(len(cell.rounds))
+        cell.rows[:] = 0.0
+        cell.outer.weight.zero_()
+
+    old = signal.signal(signal.SIGALRM, handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.01)
+    try:
+        result = compiled(x)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, old)
+    zero = (result == 0).all(-1).all(0)
+    first = int(zero.float().argmax()) if zero.any() else len(zero)
+    assert zero[first:].all() and abs(first - seen[0]) <= 1

@@ -37,6 +37,16 @@ kin_signals_hold(void)
     return true;
 }
 
+bool
+kin_signals_wait(void)
+{
+#if PY_VERSION_HEX < 0x030D0000
+    return _Py_atomic_load_relaxed(&_PyRuntime.ceval.signals_pending);
+#else
+    return _Py_atomic_load_int_relaxed(&_PyRuntime.signals.is_tripped);
+#endif
+}
+
 /* The evaluator forgets to ask about signals that came while it might not handle them: up to CPython 3.12 a thread that takes the GIL does, from 3.13 on any code that runs. */
 static void
 ask_again(void)
@@ -46,10 +56,10 @@ ask_again(void)
 #if PY_VERSION_HEX < 0x030C0000
     calls = _Py_atomic_load_relaxed(&PyInterpreterState_Main()->ceval.pending.calls_to_do);
 #endif
-    if (calls || _Py_atomic_load_relaxed(&_PyRuntime.ceval.signals_pending))
+    if (calls || kin_signals_wait())
         _Py_atomic_store_relaxed(&PyInterpreterState_Main()->ceval.eval_breaker, 1);
 #else
-    if (_Py_atomic_load_int_relaxed(&_PyRuntime.signals.is_tripped))
+    if (kin_signals_wait())
         _Py_set_eval_breaker_bit(PyThreadState_Get(), _PY_SIGNALS_PENDING_BIT);
 #endif
 }

@@ -15,5 +15,7 @@ bool kin_signals_hold(void);
 void kin_signals_release(void);
 /* The program runs now. True: they were held by this thread, and kin_signals_hold is to be called behind it. */
 bool kin_signals_admit(void);
+/* Has one come whose handler did not run yet? */
+bool kin_signals_wait(void);
 
 #endif

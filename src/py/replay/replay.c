@@ -13,6 +13,7 @@
 #include "py/aten/profiler.h"
 #include "py/compat/heap.h"
 #include "py/compat/recursion.h"
+#include "py/compat/signals.h"
 #include "py/guardeval/guard.h"
 #include "py/compat/codes.h"
 #include "py/compat/failure.h"
@@ -512,6 +513,8 @@ run_loop_back(kin_run *r, uint32_t *step, PyObject **value)
     enum { SMALL = 64, LET_OTHERS = 64 };
     const kin_step *s = &r->t->steps.at[*step];
     PyObject *few[SMALL], **next = s->nargs <= SMALL ? few : PyMem_Calloc(s->nargs, sizeof *next);
+    if (kin_signals_wait())
+        r->moment = 0;
     if (next == NULL || PyErr_CheckSignals() < 0) {
         if (next == NULL)
             PyErr_NoMemory();
