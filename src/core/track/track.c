@@ -296,17 +296,6 @@ notice_fork(kin_track *t)
     t->alive[0] = 1;
 }
 
-/* -- moments ---------------------------------------------------------------------------------------------------- */
-
-_Thread_local uint64_t kin_moment;
-
-uint64_t
-kin_moment_new(void)
-{
-    static uint64_t last;
-    return ++last;
-}
-
 /* -- watches ---------------------------------------------------------------------------------------------------- */
 
 /* Looks at pages; where that fails there is other memory than before: a change, and watched again if that can be (if

@@ -20,7 +20,6 @@
 
 #include <stdbool.h>
 #include <stddef.h>
-#include <stdint.h>
 
 #include "core/base/status.h"
 #include "core/diag/text.h"
@@ -48,12 +47,5 @@ kin_watch_group *kin_watch_group_new(kin_track *t, kin_write_watch *const *watch
 void kin_watch_group_free(kin_watch_group *g);
 /* How many changed; which[i] (n of them, may be NULL) says whether watches[i] did. */
 unsigned kin_watch_group_changed(kin_watch_group *g, bool *which);
-
-/* -- moments ------------------------------------------------------------------------------------------------------
- * Asking costs a system call. In the rounds of a loop whose other steps write to no memory of tensors, what was found unchanged in one round still
- * is in the next: whoever runs such steps has a number for the time in which nothing wrote (kin_moment_new), and sets it while compiled code is run.
- * 0: nothing is known. Numbers are given to whoever holds Python's lock. */
-extern _Thread_local uint64_t kin_moment;
-uint64_t kin_moment_new(void);
 
 #endif

@@ -120,7 +120,7 @@ launch_run_code(kernel_launcher *self, launch_version *version, PyObject *const 
     if (!launch_operands_make(&version->signature, in, &operands))
         return KIN_LAUNCH_NOT;
     launch_result result = version->code->training != NULL ? launch_training_run(version->code, self->context.threads, operands.in, out, &outcome)
-                                                           : launch_code_run(version->code, self->context.threads, operands.in, out, &outcome);
+                                                           : launch_code_run(version->code, self->context.threads, self->base.moment, operands.in, out, &outcome);
     launch_operands_end(&operands);
     if (result == LAUNCH_FAILED)
         fail(self, version, &outcome);

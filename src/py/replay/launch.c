@@ -1,8 +1,6 @@
 /* Runs a compiled subgraph (subgraphs.h): one call of its compiled code, in place of its steps. */
 #include "py/replay/replay_priv.h"
 
-#include "core/track/track.h"
-
 static PyObject *
 part_of_function(PyFunctionObject *function, uint32_t at)
 {
@@ -56,13 +54,16 @@ call_launcher(kin_run *r, const kin_subgraph *subgraph, PyObject *const *in, PyO
     for (uint32_t i = 0; i < subgraph->nin; i++)
         if (in[i] == NULL)
             return KIN_LAUNCH_NOT;
+    static uint64_t moments;
     if (r->moment == 0 || r->launched != subgraph)
-        r->moment = kin_moment_new();
+        r->moment = ++moments;
     r->launched = subgraph;
-    kin_moment = r->moment;
-    kin_launch done = subgraph->deferred ? subgraph->launcher->run_chosen(subgraph->launcher, r->chosen, r->v, subgraph, in, out)
-                                         : subgraph->launcher->run(subgraph->launcher, r->v, subgraph, in, out);
-    kin_moment = 0;
+    kin_launcher *launcher = subgraph->launcher;
+    launcher->refs++; /* what it runs may give it up */
+    launcher->moment = r->moment;
+    kin_launch done = subgraph->deferred ? launcher->run_chosen(launcher, r->chosen, r->v, subgraph, in, out) : launcher->run(launcher, r->v, subgraph, in, out);
+    launcher->moment = 0;
+    kin_launcher_release(launcher);
     return done;
 }
 

@@ -28,7 +28,7 @@ typedef struct {
     uint32_t last_snap; /* of the last step run, for forced exits */
     uint32_t nforced;
     uint32_t rounds;    /* of loops that it has gone through */
-    uint64_t moment;    /* since which no step has run that may write to tensors (core/track), except of `launched`; 0: there is no such time */
+    uint64_t moment;    /* since which no step has run that may write to tensors, except of `launched` (kin_launcher); 0: there is no such time */
     const kin_subgraph *launched; /* the last one */
     kin_subgraphs *subgraphs;   /* held while the run lasts; NULL: none */
     uint32_t failed_at; /* the step that met a failure of our own */

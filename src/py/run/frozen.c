@@ -35,7 +35,7 @@ typedef struct {
     kin_watch_group *group;
     launch_prepared *prepared;
     bool busy;               /* being made: another thread has to do without */
-    uint64_t moment;         /* they were up to date (core/track); 0: that says nothing */
+    uint64_t moment;         /* they were up to date (kin_launcher); 0: that says nothing */
 } weights;
 
 struct launch_frozen {
@@ -411,18 +411,18 @@ bring_up_to_date(weights *w, launch_code *code, PyObject *const *in)
 }
 
 launch_prepared *
-launch_frozen_take(launch_frozen *f, launch_code *code, PyObject *const *in)
+launch_frozen_take(launch_frozen *f, launch_code *code, uint64_t moment, PyObject *const *in)
 {
     weights *w = f->any_lost ? NULL : find_set(f, code, in);
     if (w == NULL || w->busy)
         return NULL;
     f->runs++;
-    bool ok = kin_moment != 0 && w->moment == kin_moment;
+    bool ok = moment != 0 && w->moment == moment;
     if (!ok) {
         w->busy = true;
         ok = bring_up_to_date(w, code, in);
         w->busy = false;
-        w->moment = ok && code->nwrites == 0 ? kin_moment : 0; /* operators that may write anywhere are in no code */
+        w->moment = ok && code->nwrites == 0 ? moment : 0; /* operators that may write anywhere are in no code */
     }
     launch_prepared *p = ok ? w->prepared : NULL;
     if (p != NULL)

@@ -27,8 +27,9 @@ kin_status launch_frozen_new(const launch_code *code, kin_text *key, bool shares
 launch_frozen *launch_frozen_again(launch_frozen *f);
 void launch_frozen_free(launch_frozen *f);
 
-/* New reference to what holds for the inputs of this call; NULL: it cannot be made, the call has to do without the code. */
-launch_prepared *launch_frozen_take(launch_frozen *f, launch_code *code, PyObject *const *in);
+/* New reference to what holds for the inputs of this call; NULL: it cannot be made, the call has to do without the code. What was up to date at this
+ * `moment` (kin_launcher) still is. */
+launch_prepared *launch_frozen_take(launch_frozen *f, launch_code *code, uint64_t moment, PyObject *const *in);
 /* Inputs (of the subgraph) that turned out not to stay as they are, or not to be watched: code that freezes them is given up. Appends them;
  * false: there are none. */
 bool launch_frozen_lost(const launch_frozen *f, launch_numbers *lost);

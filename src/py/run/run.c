@@ -299,14 +299,14 @@ give_all(launch_running *r, const launch_code *code, void *out)
 }
 
 launch_result
-launch_code_run(launch_code *code, uint32_t threads, PyObject *const *in, PyObject **out, launch_outcome *outcome)
+launch_code_run(launch_code *code, uint32_t threads, uint64_t moment, PyObject *const *in, PyObject **out, launch_outcome *outcome)
 {
     double begin = launch_profiling ? kin_clock_ns() : 0;
     begin_outcome(outcome);
     if (!launch_may_write(code, in))
         return LAUNCH_SHARED;
     code->running++;
-    launch_prepared *prepared = code->frozen == NULL ? NULL : launch_frozen_take(code->frozen, code, in);
+    launch_prepared *prepared = code->frozen == NULL ? NULL : launch_frozen_take(code->frozen, code, moment, in);
     if (code->frozen != NULL && prepared == NULL) {
         code->running--;
         return LAUNCH_STALE;

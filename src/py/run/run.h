@@ -113,8 +113,9 @@ typedef struct {
     kin_capture_hints hints; /* ... how such results lie; the caller's to free */
 } launch_outcome;
 
-/* Runs the code on the subgraph's inputs, with so many threads at most (0: torch's number): new references in out[] when DONE. */
-launch_result launch_code_run(launch_code *code, uint32_t threads, PyObject *const *in, PyObject **out, launch_outcome *outcome);
+/* Runs the code on the subgraph's inputs, with so many threads at most (0: torch's number): new references in out[] when DONE. `moment`: as
+ * kin_launcher has it. */
+launch_result launch_code_run(launch_code *code, uint32_t threads, uint64_t moment, PyObject *const *in, PyObject **out, launch_outcome *outcome);
 void launch_code_free(launch_code *code);
 
 /* Runs a program that gives tensors of its own: new references in outputs[]. False, with nothing given and no exception:
