@@ -13,10 +13,11 @@ import pytest
 from kincorpus import run
 from kincorpus.isolate import WANTED as ISOLATE, Died, in_child
 
-ALL = [(path, c) for path in run.topics() for c in run.cases_of(path)]
-IDS = [f"{path.stem}-{c.name}" for path, c in ALL]
+ALL = run.all_cases()
+RUN = run.share(ALL)
+IDS = [f"{path.stem}-{c.name}" for path, c in RUN]
 VISIBLE = ("exception", "result", "stdout", "stderr", "warnings", "logs", "after", "arguments")
-every_case = pytest.mark.parametrize("path,case", ALL, ids=IDS)
+every_case = pytest.mark.parametrize("path,case", RUN, ids=IDS)
 PER_CHILD = 6   # forced exits tried in one child
 _actual = {}
 
@@ -96,8 +97,8 @@ def test_replays(engine, path, case):
 def test_replays_of_the_whole_corpus(engine):
     if not engine.counts:
         pytest.skip("the stand-in counts nothing")
-    possible = sum(c.could_replay for _, c in ALL)
-    done = sum(min(c.could_replay, replays_of(engine, p, c.name)) for p, c in ALL)
+    possible = sum(c.could_replay for _, c in RUN)
+    done = sum(min(c.could_replay, replays_of(engine, p, c.name)) for p, c in RUN)
     print(f"{done} of {possible} later calls that could be replays were")
     assert done >= 0.9 * possible, (done, possible)
 

@@ -25,7 +25,7 @@ CHANGES = int(os.environ.get("KIN_ORACLE_CHANGES", "5"))
 FIRST = int(os.environ.get("KIN_ORACLE_SEED", "0"))
 COUNT = int(os.environ.get("KIN_ORACLE_FUZZ", "10"))
 
-ALL = [(path, c) for path in run.topics() for c in run.cases_of(path)]
+RUN = run.share(run.all_cases())
 MODELS = os.environ.get("KIN_ORACLE_MODELS", "mlp lstm_cell_loop cnn breaks gpt2").split()
 _seen = oracle.Report()
 
@@ -40,7 +40,7 @@ def isolated(action, hint):
         pytest.fail("\n".join([hint, *(f"{label}: {text}" for label, text in report.differences[:6])]), pytrace=False)
 
 
-@pytest.mark.parametrize("path,case", [pytest.param(path, case, id=f"{path.stem}-{case.name}") for path, case in ALL])
+@pytest.mark.parametrize("path,case", [pytest.param(path, case, id=f"{path.stem}-{case.name}") for path, case in RUN])
 def test_case(path, case):
     run.eager_run(path, case.name)   # loads here what torch imports at first use
     isolated(lambda: oracle.consult_case(path, case.name, case.calls, CHANGES),
@@ -64,8 +64,8 @@ def test_model(name):
 
 def test_enough_was_compared(request):
     """Where all cases ran: the guards of most calls held, so the oracle has something to say."""
-    if sum("test_case[" in item.nodeid for item in request.session.items) < len(ALL) or not CHANGES:
-        pytest.skip("needs the whole corpus")
+    if sum("test_case[" in item.nodeid for item in request.session.items) < len(RUN) or not CHANGES:
+        pytest.skip("needs all of them")
     assert _seen.replays >= 0.35 * _seen.calls and _seen.general <= 0.02 * _seen.calls, _seen
 
 

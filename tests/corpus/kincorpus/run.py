@@ -38,6 +38,16 @@ def cases_of(path):
         return list(world.load(path, "world_" + path.stem).CASES.values())
 
 
+def all_cases():
+    return [(path, case) for path in topics() for case in cases_of(path)]
+
+
+def share(cases):
+    """KIN_CORPUS_SHARE=i/n: every n-th of them, from number i on; otherwise all."""
+    i, n = map(int, os.environ.get("KIN_CORPUS_SHARE", "1/1").split("/"))
+    return cases[i - 1::n]
+
+
 def frames_in(tb, path):
     return tuple((os.path.basename(f.filename), f.lineno, f.name) for f in traceback.extract_tb(tb)
                  if f.filename == str(path))
