@@ -5,11 +5,11 @@
 #
 # KIN_FUZZ_COUNT  random programs in all, two processes (default 300, with CI=true 1000)
 # KIN_FUZZ_SEED   the first one (default 1000)
-# KIN_FUZZ_KINDS   programs over all kinds of tensors (default 150, with CI=true 1000)
+# KIN_FUZZ_KINDS   programs over all kinds of tensors (default 150, with CI=true 500)
 # KIN_FUZZ_TRAINING  random programs that train, half of them with kernels (default 200, with CI=true 2000)
 # KIN_FUZZ_SIZES  random programs over sizes that vary, 0 and 1 included (default 100, with CI=true 3000): two thirds are tensor programs, each over
 #                 fourteen pairs of sizes, the others Python programs, half of them with kernels
-# KIN_FUZZ_KERNELS  random tensor programs, compiled, under the sanitizers (default 300, with CI=true 3000)
+# KIN_FUZZ_KERNELS  random tensor programs, compiled, under the sanitizers (default 300, with CI=true 2000)
 #
 # Recording and replay are compared with eager bit by bit, without kernels (tests/conftest.py). With kernels, a share of the same runs
 # again, with tolerances (tests/corpus/kincorpus/tolerance.py); KIN_TURN=N takes another share than the usual one.
@@ -24,10 +24,10 @@ export PYTHONPATH="$PWD/python${PYTHONPATH:+:$PYTHONPATH}"
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} # the tensors here are small: more threads would only spin
 count=${KIN_FUZZ_COUNT:-$([ "${CI:-}" = true ] && echo 1000 || echo 300)}
 seed=${KIN_FUZZ_SEED:-1000}
-kernels=${KIN_FUZZ_KERNELS:-$([ "${CI:-}" = true ] && echo 3000 || echo 300)}
+kernels=${KIN_FUZZ_KERNELS:-$([ "${CI:-}" = true ] && echo 2000 || echo 300)}
 sizes=${KIN_FUZZ_SIZES:-$([ "${CI:-}" = true ] && echo 3000 || echo 100)}
 training=${KIN_FUZZ_TRAINING:-$([ "${CI:-}" = true ] && echo 2000 || echo 200)}
-kinds=${KIN_FUZZ_KINDS:-$([ "${CI:-}" = true ] && echo 1000 || echo 150)}
+kinds=${KIN_FUZZ_KINDS:-$([ "${CI:-}" = true ] && echo 500 || echo 150)}
 unset KIN_FUZZ_COUNT KIN_FUZZ_SEED # pytest runs a few programs of its own
 export KINTSUGI_KERNELS=0 KINTSUGI_VERIFY=1 # tests/conftest.py says why
 turn=${KIN_TURN:-20778}
