@@ -196,7 +196,7 @@ def test_calls_below_opaque_steps_are_accounted_for():
 
 # -- corpus and models -----------------------------------------------------------------------------------------------
 
-CASES = [(path, c) for path in run.topics() for c in run.cases_of(path)]
+CASES = run.all_cases()
 SLICE = [pc for pc in CASES if pc[0].stem == "tensors"] + CASES[::6]
 # What the cross-check itself does not understand yet; the other tests of these cases pass.
 NOT_UNDERSTOOD = {

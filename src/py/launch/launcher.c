@@ -161,9 +161,15 @@ is_like_before(const kernel_launcher *self, const kin_subgraph *subgraph, PyObje
 }
 
 static bool
+is_ready(const launch_version *version)
+{
+    return version->code != NULL && !version->again;
+}
+
+static bool
 is_ready_for(const launch_version *version, const kin_subgraph *subgraph, PyObject *const *in)
 {
-    return version->code != NULL && !version->again && fits_so_far(version, subgraph, in);
+    return is_ready(version) && fits_so_far(version, subgraph, in);
 }
 
 /* One of many versions that fits what exists so far, and likely all of it: the one used last, or the newest. */
@@ -192,7 +198,7 @@ choose_for_sizes(kernel_launcher *self, kin_entry *v, const kin_subgraph *subgra
     launch_version *version = find_version(self, v, subgraph, in);
     if (held)
         kin_signals_release();
-    return version != NULL && version->code != NULL && !version->again ? version : NULL;
+    return version != NULL && is_ready(version) ? version : NULL;
 }
 
 static void *
@@ -217,7 +223,7 @@ choose_kernels(kin_launcher *base, kin_entry *v, const kin_subgraph *subgraph, P
         launch_version *version = self->versions.at[i];
         if (version == had || !fits_so_far(version, subgraph, in))
             continue;
-        if (version->code != NULL && !version->again)
+        if (is_ready(version))
             return version;
         refused = refused || !(version->again || version->retired || launch_is_due(version) || (version->ticket != NULL && launch_ticket_done(version->ticket)));
     }
