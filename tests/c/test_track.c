@@ -25,11 +25,11 @@ filled(size_t bytes)
 
 /* One byte anywhere is noticed once. */
 static void
-test_places(kin_track *t, size_t bytes)
+test_places(kin_track *t, size_t bytes, size_t compared)
 {
     kin_text why = {0};
     char *p = filled(bytes);
-    kin_write_watch *w = kin_watch_new(t, p, bytes, &why);
+    kin_write_watch *w = kin_watch_new(t, p, bytes, compared, &why);
     CHECK(w != NULL);
     CHECK(!kin_watch_changed(w));
     size_t places[] = {0, bytes > 1, bytes / 2, bytes - 1};
@@ -52,7 +52,7 @@ static void
 test_neighbours(kin_track *t)
 {
     char *p = filled(LARGE);
-    kin_write_watch *w = kin_watch_new(t, p + 5000, 200000, NULL);
+    kin_write_watch *w = kin_watch_new(t, p + 5000, 200000, 0, NULL);
     CHECK(w != NULL);
     p[4999] = 1;
     p[205000] = 1;
@@ -66,9 +66,9 @@ static void
 test_sharing(kin_track *t)
 {
     char *p = filled(LARGE);
-    kin_write_watch *a = kin_watch_new(t, p, LARGE, NULL), *b = kin_watch_new(t, p, LARGE, NULL);
+    kin_write_watch *a = kin_watch_new(t, p, LARGE, 0, NULL), *b = kin_watch_new(t, p, LARGE, 0, NULL);
     p[LARGE / 2] = 1;
-    kin_write_watch *c = kin_watch_new(t, p + LARGE / 4, LARGE / 2, NULL); /* begins after the write */
+    kin_write_watch *c = kin_watch_new(t, p + LARGE / 4, LARGE / 2, 0, NULL); /* begins after the write */
     CHECK(kin_watch_changed(a) && kin_watch_changed(b) && !kin_watch_changed(c));
     p[LARGE / 2] = 2;
     CHECK(kin_watch_changed(c) && kin_watch_changed(b) && kin_watch_changed(a));
@@ -89,7 +89,7 @@ test_group(kin_track *t)
     char *p = mmap(NULL, LARGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     kin_write_watch *w[N];
     for (int i = 0; i < N; i++)
-        w[i] = kin_watch_new(t, p + i * 90000 + 64, i == 3 ? 100 : PIECE, NULL);
+        w[i] = kin_watch_new(t, p + i * 90000 + 64, i == 3 ? 100 : PIECE, 0, NULL);
     kin_watch_group *g = kin_watch_group_new(t, w, N);
     bool which[N];
     CHECK_EQ(kin_watch_group_changed(g, which), 0);
@@ -119,7 +119,7 @@ static void
 test_system_calls(kin_track *t)
 {
     char *p = filled(LARGE);
-    kin_write_watch *w = kin_watch_new(t, p, LARGE, NULL);
+    kin_write_watch *w = kin_watch_new(t, p, LARGE, 0, NULL);
     int zero = open("/dev/zero", O_RDONLY);
     CHECK(read(zero, p + LARGE / 2, 8) == 8);
     CHECK(kin_watch_changed(w));
@@ -135,7 +135,7 @@ static void
 test_replaced(kin_track *t)
 {
     char *p = mmap(NULL, LARGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    kin_write_watch *w = kin_watch_new(t, p, LARGE, NULL);
+    kin_write_watch *w = kin_watch_new(t, p, LARGE, 0, NULL);
     CHECK(w != NULL && !kin_watch_changed(w));
     munmap(p, LARGE);
     char *q = mmap(p, LARGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
@@ -152,8 +152,13 @@ test_shared_memory(kin_track *t)
 {
     kin_text why = {0};
     char *p = mmap(NULL, LARGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    CHECK(kin_watch_new(t, p, LARGE, &why) == NULL);
-    CHECK(why.at != NULL && strstr(why.at, "other processes") != NULL);
+    CHECK(kin_watch_new(t, p, LARGE, LARGE - 1, &why) == NULL);
+    CHECK(why.at != NULL && strstr(why.at, "other processes") != NULL && strstr(why.at, "too large") != NULL);
+    kin_write_watch *w = kin_watch_new(t, p, LARGE, LARGE, NULL);
+    CHECK(w != NULL && !kin_watch_changed(w));
+    p[LARGE / 3] = 1;
+    CHECK(kin_watch_changed(w) && !kin_watch_changed(w));
+    kin_watch_free(w);
     munmap(p, LARGE);
     kin_text_deinit(&why);
 }
@@ -171,7 +176,7 @@ static void
 test_fork(kin_track *t)
 {
     char *p = filled(LARGE);
-    kin_write_watch *w = kin_watch_new(t, p, LARGE, NULL);
+    kin_write_watch *w = kin_watch_new(t, p, LARGE, 0, NULL);
     CHECK(!kin_watch_changed(w));
     pid_t child = fork();
     if (child == 0)
@@ -197,7 +202,7 @@ static void
 test_thread(kin_track *t)
 {
     char *p = filled(LARGE);
-    kin_write_watch *w = kin_watch_new(t, p, LARGE, NULL);
+    kin_write_watch *w = kin_watch_new(t, p, LARGE, 0, NULL);
     pthread_t thread;
     CHECK(pthread_create(&thread, NULL, write_some, p) == 0);
     unsigned changes = 0;
@@ -210,16 +215,23 @@ test_thread(kin_track *t)
     free(p);
 }
 
+/* The kernel watches a page for one tracker: for others it is compared, if it is not too large. */
 static void
-test_contents_only(void)
+test_pages_of_another(kin_track *t)
 {
     kin_text why = {0};
-    kin_track *t = kin_track_new(1000, &why);
-    CHECK(t != NULL);
-    test_places(t, 100);
-    test_places(t, 1000);
-    test_places(t, 1);
-    kin_track_free(t);
+    kin_track *other = kin_track_new(NULL);
+    char *p = filled(LARGE);
+    kin_write_watch *first = kin_watch_new(t, p, LARGE, 0, NULL);
+    CHECK(kin_watch_new(other, p, LARGE, LARGE - 1, &why) == NULL && strstr(why.at, "the kernel does not watch it") != NULL);
+    kin_write_watch *second = kin_watch_new(other, p, LARGE, LARGE, NULL);
+    CHECK(second != NULL && !kin_watch_changed(second));
+    p[LARGE / 2] ^= 1;
+    CHECK(kin_watch_changed(second) && kin_watch_changed(first) && !kin_watch_changed(second) && !kin_watch_changed(first));
+    kin_watch_free(second);
+    kin_watch_free(first);
+    free(p);
+    kin_track_free(other);
     kin_text_deinit(&why);
 }
 
@@ -227,23 +239,26 @@ int
 main(void)
 {
     kin_text why = {0};
-    test_contents_only();
-    kin_track *t = kin_track_new(0, &why);
-    if (t != NULL) {
-        size_t sizes[] = {1, 4096, 20000, 65536, LARGE, 8 * LARGE};
-        for (int i = 0; i < 6; i++)
-            test_places(t, sizes[i]);
+    kin_track *t = kin_track_new(&why);
+    CHECK(t != NULL);
+    size_t sizes[] = {1, 100, 4096, 20000, 65536, LARGE, 8 * LARGE};
+    for (int i = 0; i < 7; i++)
+        test_places(t, sizes[i], sizes[i]);
+    if (kin_track_has_kernel(t)) {
+        for (int i = 0; i < 7; i++)
+            test_places(t, sizes[i], 0);
         test_neighbours(t);
         test_sharing(t);
         test_group(t);
         test_system_calls(t);
         test_replaced(t);
         test_shared_memory(t);
+        test_pages_of_another(t);
         test_fork(t);
         test_thread(t);
-        kin_track_free(t);
     } else
         printf("contents only: %s\n", why.at);
+    kin_track_free(t);
     kin_text_deinit(&why);
     return check_report("track");
 }

@@ -466,6 +466,29 @@ def test_nan_goes_through_relu(shape, value):
     assert sum(v["runs"] for v in versions(compiled)) > 0
 
 
+def test_memory_that_a_printing_call_has_watched(capsys):
+    """What its graph took is watched while it prints; later, weights lie there. The kernel goes on watching pages that pieces share."""
+    memory = torch.zeros(3, 128, 250)   # pieces of whole pages and a bit
+
+    def shout(a, b, c):
+        total = (a + b + c).sum()
+        print("total", total)
+        return total * 2
+
+    printing = kintsugi.compile(shout, backend=lambda gm, inputs: gm)
+    for _ in range(4):
+        printing(*memory)
+    assert capsys.readouterr().out == "total tensor(0.)\n" * 4 and kintsugi.stats(printing)["breaks"] == 0
+    x = torch.randn(40, 250)
+    for piece in memory:
+        model = nn.Linear(250, 128)
+        model.weight = nn.Parameter(piece.normal_())
+        compiled = kintsugi.compile(model)
+        for _ in range(3):
+            same(compiled(x), model(x))
+        assert sum(f["bytes"] for f in frozen(compiled)) > 0 and [k["unfrozen"] for k in engine.kernels(engine_of(compiled).entries()[0])] == [""]
+
+
 def test_giving_up_is_said():
     model, x, _ = linear()
     model.share_memory()

@@ -40,7 +40,6 @@ struct kin_track {
     int uffd, pagemap;      /* -1: contents only */
     volatile char *alive;   /* a page that the kernel wipes in children: 0 there */
     uint64_t forks;
-    size_t content_limit;
     kin_write_watch *watches;
 };
 
@@ -240,17 +239,16 @@ close_kernel(kin_track *t)
 }
 
 kin_track *
-kin_track_new(size_t content_limit, kin_text *why)
+kin_track_new(kin_text *why)
 {
     kin_track *t = calloc(1, sizeof *t);
     if (t == NULL)
         return NULL;
     t->uffd = t->pagemap = -1;
-    t->content_limit = content_limit;
     t->alive = map_alive();
     if (t->alive == NULL || !open_kernel(t, why))
         close_kernel(t);
-    if (t->alive == NULL || (t->pagemap < 0 && content_limit == 0) || pthread_mutex_init(&t->lock, NULL) != 0) {
+    if (t->alive == NULL || pthread_mutex_init(&t->lock, NULL) != 0) {
         close_kernel(t);
         if (t->alive != NULL)
             unmap_alive(t->alive);
@@ -328,36 +326,44 @@ is_paged(const kin_write_watch *w)
     return w->pages.end > w->pages.start;
 }
 
-/* Decides between watching pages and comparing contents. */
+/* Will the kernel watch its pages? They may be refused for a moment only, as where something else in the process watches them. */
 static bool
-place(kin_track *t, kin_write_watch *w, kin_text *why)
+place_in_pages(kin_track *t, kin_write_watch *w, kin_text *why)
 {
     uintptr_t first = (uintptr_t)w->data, end = first + w->bytes;
-    w->head = w->bytes;
-    if (w->bytes < SMALL)
-        return true;
+    range pages = {first / PAGE * PAGE, (end + PAGE - 1) / PAGE * PAGE};
     if (t->pagemap < 0) {
-        if (w->bytes > t->content_limit)
-            SAY(why, "the kernel does not watch memory here, and it is too large to be compared");
-        return w->bytes <= t->content_limit;
+        SAY(why, "the kernel does not watch memory here");
+        return false;
     }
-    w->pages = (range){first / PAGE * PAGE, (end + PAGE - 1) / PAGE * PAGE};
-    w->own = (range){(first + PAGE - 1) / PAGE * PAGE, end / PAGE * PAGE};
-    w->head = w->own.start - first;
-    w->tail = end - w->own.end;
-    if (!is_private(w->pages)) {
+    if (!is_private(pages)) {
         SAY(why, "other processes can write to it (shared memory or a mapped file)");
         return false;
     }
-    if (!register_pages(t, w->pages)) {
+    if (!register_pages(t, pages)) {
         SAY(why, "the kernel does not watch it: %s", strerror(errno));
         return false;
     }
+    w->pages = pages;
+    w->own = (range){(first + PAGE - 1) / PAGE * PAGE, end / PAGE * PAGE};
+    w->head = w->own.start - first;
+    w->tail = end - w->own.end;
     return true;
 }
 
+/* Decides between watching pages and comparing contents. */
+static bool
+place(kin_track *t, kin_write_watch *w, size_t most_compared, kin_text *why)
+{
+    w->head = w->bytes;
+    if (w->bytes < SMALL || place_in_pages(t, w, why) || w->bytes <= most_compared)
+        return true;
+    SAY(why, ", and it is too large to be compared");
+    return false;
+}
+
 kin_write_watch *
-kin_watch_new(kin_track *t, const void *data, size_t bytes, kin_text *why)
+kin_watch_new(kin_track *t, const void *data, size_t bytes, size_t most_compared, kin_text *why)
 {
     kin_write_watch *w = calloc(1, sizeof *w);
     if (w == NULL)
@@ -365,7 +371,7 @@ kin_watch_new(kin_track *t, const void *data, size_t bytes, kin_text *why)
     *w = (kin_write_watch){.track = t, .data = data, .bytes = bytes};
     pthread_mutex_lock(&t->lock);
     notice_fork(t);
-    bool ok = place(t, w, why) && (w->copy = malloc(w->head + w->tail + 1)) != NULL;
+    bool ok = place(t, w, most_compared, why) && (w->copy = malloc(w->head + w->tail + 1)) != NULL;
     if (ok) {
         take_copy(w);
         w->forks = t->forks;

@@ -4,8 +4,8 @@
  * mode, PAGEMAP_SCAN; Linux 6.7 and later). Small pieces, and the parts of a large one that do not fill a page, are
  * compared with a copy.
  *
- *     kin_track *t = kin_track_new(&why);                  NULL: not on this system
- *     kin_write_watch *w = kin_watch_new(t, data, bytes);        NULL: this memory cannot be watched
+ *     kin_track *t = kin_track_new(&why);                                 NULL: no memory
+ *     kin_write_watch *w = kin_watch_new(t, data, bytes, bytes, &why);    NULL: this memory cannot be watched
  *     ... compute something from data ...
  *     if (kin_watch_changed(w)) ... compute it again, from the current data
  *
@@ -13,7 +13,7 @@
  * caller reads the data, so no write is lost. Watches do not keep memory alive, and may be asked only while there is
  * memory at their address; if it was released and other memory is there now, that is a change. After fork()
  * everything counts as changed in the child.
- * Memory that other processes can write to (shared mappings, files) is refused.
+ * The kernel does not watch memory that other processes can write to (shared mappings, files), and no page for two trackers at once: a process has one.
  */
 #ifndef KIN_TRACK_TRACK_H
 #define KIN_TRACK_TRACK_H
@@ -28,16 +28,16 @@ typedef struct kin_track kin_track;
 typedef struct kin_write_watch kin_write_watch;
 typedef struct kin_watch_group kin_watch_group;
 
-/* `why` (may be NULL here and below) says what the system lacks. Without kernel support the tracker still exists when `content_limit` > 0: watches of up
- * to so many bytes are possible, by comparing contents. */
-kin_track *kin_track_new(size_t content_limit, kin_text *why);
+/* `why` (may be NULL here and below) says what the kernel lacks; contents can be compared all the same. NULL without memory. */
+kin_track *kin_track_new(kin_text *why);
 /* Only after all watches are freed. */
 void kin_track_free(kin_track *t);
 /* Does the kernel help, or are contents compared only? */
 bool kin_track_has_kernel(const kin_track *t);
 
-/* Its contents at this moment are what "unchanged" means. NULL: no memory, or `why` says what is wrong with it. */
-kin_write_watch *kin_watch_new(kin_track *t, const void *data, size_t bytes, kin_text *why);
+/* Its contents at this moment are what "unchanged" means. What the kernel does not watch is compared, up to `most_compared` bytes; NULL: it is larger (`why`
+ * says why the kernel does not), or there is no memory. */
+kin_write_watch *kin_watch_new(kin_track *t, const void *data, size_t bytes, size_t most_compared, kin_text *why);
 void kin_watch_free(kin_write_watch *w);
 bool kin_watch_changed(kin_write_watch *w);
 

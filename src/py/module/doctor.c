@@ -38,9 +38,10 @@ static int
 add_write_tracking(PyObject *facts)
 {
     kin_text why = {0};
-    kin_track *track = kin_track_new(0, &why);
+    kin_track *track = kin_track_new(&why);
+    PyObject *known = track != NULL && kin_track_has_kernel(track) ? Py_True : Py_False;
     PyObject *reason = text_or_none(&why);
-    int failed = reason == NULL || PyDict_SetItemString(facts, "write_tracking", track != NULL ? Py_True : Py_False) < 0
+    int failed = reason == NULL || PyDict_SetItemString(facts, "write_tracking", known) < 0
         || PyDict_SetItemString(facts, "write_tracking_why", reason) < 0;
     Py_XDECREF(reason);
     kin_text_deinit(&why);

@@ -4,9 +4,9 @@
  */
 #include "py/replay/replay_priv.h"
 
-#include "core/track/track.h"
 #include "py/aten/make.h"
 #include "py/aten/tensor.h"
+#include "py/aten/track.h"
 #include "py/guardeval/guard.h"
 
 #include <stdlib.h>
@@ -72,15 +72,13 @@ bytes_of(PyObject *tensor)
 static seen
 see(PyObject *tensor)
 {
-    static kin_track *track; /* the process's; it compares contents where the system does not help */
     seen now = {.tensor = Py_NewRef(tensor), .version = version_of(tensor)};
     size_t bytes = kin_tensor_is_dense(tensor, false) && kin_tensor_has_ordinary_data(tensor) ? bytes_of(tensor) : 0;
     if (bytes == 0)
         return now;
-    if (track == NULL)
-        track = kin_track_new(SIZE_MAX, NULL);
+    kin_track *track = kin_process_track();
     now.data = kin_tensor_data(tensor);
-    now.watch = track == NULL ? NULL : kin_watch_new(track, now.data, bytes, NULL);
+    now.watch = track == NULL ? NULL : kin_watch_new(track, now.data, bytes, SIZE_MAX, NULL);
     return now;
 }
 

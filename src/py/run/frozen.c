@@ -12,9 +12,9 @@
 #include "core/base/clock.h"
 #include "core/blocks/room.h"
 #include "core/tier/tier.h"
-#include "core/track/track.h"
 #include "py/aten/make.h"
 #include "py/aten/tensor.h"
+#include "py/aten/track.h"
 #include "py/compat/imports.h"
 
 enum {
@@ -54,17 +54,6 @@ struct launch_frozen {
     uint64_t runs, renewals;
     double renewal_ns;       /* all of these */
 };
-
-/* The tracker of this process; watches may exist until its end. */
-static kin_track *the_track;
-
-static kin_track *
-get_track(void)
-{
-    if (the_track == NULL)
-        the_track = kin_track_new(COMPARE_LIMIT, NULL);
-    return the_track;
-}
 
 /* -- prepared values -------------------------------------------------------------------------------------------- */
 
@@ -294,6 +283,7 @@ static bool
 watch_moved(weights *w, const launch_code *code, PyObject *const *in, bool *changed)
 {
     launch_frozen *f = w->owner;
+    kin_track *track = kin_process_track();
     bool ok = true;
     for (uint32_t k = 0; k < f->nwatched; k++) {
         const void *data = kin_tensor_data(in[code->input_of[f->watched[k]]]);
@@ -308,7 +298,7 @@ watch_moved(weights *w, const launch_code *code, PyObject *const *in, bool *chan
             count_change(f, k);
         kin_text why = {0};
         w->data[k] = data;
-        w->watches[k] = data == NULL || get_track() == NULL ? NULL : kin_watch_new(get_track(), data, f->bytes[k], &why);
+        w->watches[k] = data == NULL || track == NULL ? NULL : kin_watch_new(track, data, f->bytes[k], COMPARE_LIMIT, &why);
         if (w->watches[k] == NULL)
             lose(f, k, why.len > 0 ? why.at : "writes to the weight cannot be detected");
         ok = ok && w->watches[k] != NULL;
@@ -316,7 +306,7 @@ watch_moved(weights *w, const launch_code *code, PyObject *const *in, bool *chan
         *changed = true;
     }
     if (ok && w->group == NULL)
-        w->group = kin_watch_group_new(get_track(), w->watches, f->nwatched);
+        w->group = kin_watch_group_new(track, w->watches, f->nwatched);
     return ok && w->group != NULL;
 }
 
@@ -604,7 +594,8 @@ launch_frozen_describe(launch_frozen *f)
             bytes += f->sets.at[i]->prepared->bytes;
             sets++;
         }
-    bool kernel = the_track != NULL && kin_track_has_kernel(the_track);
+    kin_track *track = kin_process_track();
+    bool kernel = track != NULL && kin_track_has_kernel(track);
     return Py_BuildValue("{s:I,s:K,s:I,s:I,s:K,s:O}", "watched", f->nwatched, "bytes", bytes, "sets", sets, "sharers", f->refs, "renewals",
                          (unsigned long long)f->renewals, "kernel", kernel ? Py_True : Py_False);
 }

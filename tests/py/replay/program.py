@@ -17,7 +17,7 @@ SOURCES = ["core/base/*.c", "core/diag/*.c", "core/trace/*.c", "core/track/*.c",
            "py/compat/frame_*.c", "py/compat/generator*.c",
            "py/compat/failure.c", "py/compat/heap.c", "py/compat/imports.c", "py/compat/kinds.c", "py/compat/signals.c",
            "py/compat/super.c",
-           "py/refs/*.c", "py/compat/codes.c"]
+           "py/refs/*.c", "py/compat/codes.c", "py/aten/track.c"]
 
 FLAGS = {"torch": 1, "opaque": 2, "break": 4, "effect": 8, "pure": 16, "mutates": 32, "raises": 128}
 PUSH, DROP, NONE, INIT, DEFAULT, HASATTR, FALLBACK, TRUTH, FALSITY, NEVER = range(10)
