@@ -25,6 +25,18 @@ def widen(inputs):
                 value.detach().clone() if isinstance(value, torch.Tensor) else value for value in inputs]
 
 
+def disturb(inputs):
+    """The tensors as a list, each float and complex one another in its last digits: up to six units of rounding, not the same for neighbours."""
+    with torch.no_grad():
+        return [_disturbed(tensor) if tensor.is_floating_point() or tensor.is_complex() else tensor for tensor in inputs]
+
+
+def _disturbed(tensor):
+    steps = (torch.arange(tensor.numel()) % 7 - 3).reshape(tensor.shape)
+    factors = 1 + steps.double() * (2 * torch.finfo(tensor.dtype).eps)
+    return torch.empty_like(tensor).copy_(tensor.detach() * factors).requires_grad_(tensor.requires_grad)
+
+
 def with_gradients(outputs, inputs):
     """The outputs, and behind them what flows back to each input. Programs see nothing of it, so hooks must not either."""
     results = [value for value in outputs if isinstance(value, torch.Tensor) and value.grad_fn is not None]

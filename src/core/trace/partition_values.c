@@ -148,7 +148,7 @@ is_plain(const kin_partitioner *p, kin_vid vid)
 {
     const kin_val *val = &p->t->vals.at[vid];
     return vid == 0 || (p->traits[vid] & KIN_RUNS_NO_CODE && shows_no_memory(p, vid)) || kin_partition_is_number(p->t, vid) ||
-           (val->kind == KIN_VAL_CONST && p->traits[vid] & KIN_IS_ATOM);
+           (val->kind == KIN_VAL_CONST && p->traits[vid] & (KIN_IS_ATOM | KIN_IS_CLASS));
 }
 
 static bool
