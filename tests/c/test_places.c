@@ -75,19 +75,20 @@ check_row(const row *r)
 }
 
 /* Parts put together and then brought into other sizes: does each element choose between all parts, or is each part written where it belongs? */
-static const struct { const char *part; bool chooses; } parts[] = {
-    {"neg %1 : f32[4, 8]", true},
-    {"exp %1 : f32[4, 8]", false},
+static const struct { const char *part; unsigned first, dim; bool chooses; } parts[] = {
+    {"neg %1 : f32[4, 8]", 2, 0, true},
+    {"neg %1 : f32[4, 8]", 2, 1, false}, /* the parts of a row follow each other */
+    {"exp %1 : f32[4, 8]", 3, 0, false}, /* too dear to be computed for nothing */
 };
 
 static void
-check_parts(const char *part, bool chooses)
+check_parts(const char *part, unsigned first, unsigned dim, bool chooses)
 {
     kin_text text = {0}, why = {0};
     kin_fused fused = {0};
     bool found = false;
-    kin_text_addf(&text, "%%1 = input 0 : f32[4, 8]\n%%2 = %s\n%%3 = sin %%2 : f32[4, 8]\n%%4 = %s\n%%5 = cat %%%d, %%4 dim=1 : f32[4, 16]\n"
-                  "%%6 = reshape %%5 : f32[64]\nreturn %%6\n", part, part, chooses ? 2 : 3);
+    kin_text_addf(&text, "%%1 = input 0 : f32[4, 8]\n%%2 = %s\n%%3 = sin %%2 : f32[4, 8]\n%%4 = %s\n%%5 = cat %%%d, %%4 dim=%u : f32[%u, %u]\n"
+                  "%%6 = reshape %%5 : f32[64]\nreturn %%6\n", part, part, first, dim, dim == 0 ? 8 : 4, dim == 0 ? 8 : 16);
     kin_ir *p = kin_ir_parse(text.at, &why);
     if (CHECK(p != NULL) && CHECK(kin_pipeline_fuse(p, &fused, NULL) == KIN_OK))
         for (uint32_t i = 0; i < fused.kernels.len; i++)
@@ -157,7 +158,7 @@ main(void)
     CHECK(count_questions(5, 7) > 0);
     CHECK(count_questions(5, 5) == count_questions(5, 7)); /* sizes that happen to be equal are asked one by one */
     for (unsigned i = 0; i < sizeof parts / sizeof *parts; i++)
-        check_parts(parts[i].part, parts[i].chooses);
+        check_parts(parts[i].part, parts[i].first, parts[i].dim, parts[i].chooses);
     for (unsigned i = 0; i < sizeof rows / sizeof *rows; i++)
         check_row(&rows[i]);
     check_tokens("%4 = reshape %3 : f32[3, 6, 20]\n%5 = permute %4 dims=[0, 2, 1] : f32[3, 20, 6]\n%6 = cat %2, %5 dim=1 : f32[3, 21, 6]\n%7 = neg %6 : f32[3, 21, 6]\nreturn %7\n", 0);

@@ -303,7 +303,7 @@ behind_reshape(const fuse *f, kin_irn n)
     kin_irn cat = fuse_node(f, n)->op == KIN_IR_RESHAPE ? kin_ir_arg(f->ir, n, 0) : 0;
     if (cat == 0 || fuse_node(f, cat)->op != KIN_IR_CAT || fuse_in_memory(f, cat))
         return 0;
-    return takes_turns(f, cat) || fuse_is_dear_cat(f, cat) ? cat : 0;
+    return takes_turns(f, cat) || fuse_is_better_by_parts(f, cat) ? cat : 0;
 }
 
 static kin_status

@@ -44,6 +44,7 @@ typedef struct {
     uint32_t into;             /* input + 1 whose memory it is written to */
     uint32_t strides;          /* of its memory: first in fuse.ints; 0 = none yet */
     uint32_t sources;          /* values in memory that it is computed from: at most so many */
+    uint32_t parts;            /* stored.c: of CATs, among which each of its elements is looked for */
     double cost;               /* to compute one element where it is read */
 } node_info;
 
@@ -87,8 +88,8 @@ void fuse_choose_stored(fuse *f);
 void fuse_store(fuse *f, kin_irn n);
 /* Has memory of its own: stored, an input or an extern call's result. */
 bool fuse_in_memory(const fuse *f, kin_irn n);
-/* A CAT whose parts cost so much that not all of them should be computed for each element. */
-bool fuse_is_dear_cat(const fuse *f, kin_irn n);
+/* A CAT whose parts cost so much that not all of them should be computed for each element, or whose elements follow each other in memory without regard to them. */
+bool fuse_is_better_by_parts(const fuse *f, kin_irn n);
 /* Result of an extern call that writes into memory it is given. */
 bool fuse_is_into(const fuse *f, kin_irn n);
 

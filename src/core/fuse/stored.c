@@ -1,8 +1,6 @@
 /* Decides which values are stored, and which are computed again by each reader. */
 #include "core/fuse/fuse_priv.h"
 
-enum { FEW_PARTS = 4 /* of a CAT that is not stored because of their number */ };
-
 bool
 fuse_in_memory(const fuse *f, kin_irn n)
 {
@@ -180,8 +178,8 @@ is_wanted_often(const node_info *info)
     return info->uses > 1 && info->cost > (info->elsewhere ? DEAR : VERY_DEAR);
 }
 
-bool
-fuse_is_dear_cat(const fuse *f, kin_irn n)
+static bool
+is_dear_cat(const fuse *f, kin_irn n)
 {
     enum { DEAR = 12 };
     double sum = 0, most = 0;
@@ -194,6 +192,31 @@ fuse_is_dear_cat(const fuse *f, kin_irn n)
     return sum - most > DEAR;
 }
 
+/* Do elements of several parts follow each other in memory? Read where it is used, each would be loaded from all parts, under a mask. Short parts are gathered
+ * all the same; a size that varies is not asked for more than it has to be. */
+static bool
+mixes_parts(const fuse *f, kin_irn n)
+{
+    unsigned dim = (unsigned)kin_ir_attrs(f->ir, n)[0], ndim = fuse_node(f, n)->ndim, parts = 0;
+    int64_t least = f->varying ? 2 : 8;
+    bool innermost = true;
+    for (unsigned d = dim + 1; d < ndim; d++)
+        innermost = innermost && fuse_sizes(f, n)[d] == 1;
+    for (unsigned a = 0; a < fuse_node(f, n)->nargs; a++) {
+        kin_irn part = kin_ir_arg(f->ir, n, a);
+        const kin_ir_node *node = fuse_node(f, part);
+        parts += fuse_sizes(f, part)[dim] >= least;
+        innermost = innermost || (fuse_in_memory(f, part) && node->strides != 0 && f->ir->ints.at[node->strides + dim] == 1);
+    }
+    return innermost && parts > 1;
+}
+
+bool
+fuse_is_better_by_parts(const fuse *f, kin_irn n)
+{
+    return fuse_node(f, n)->op == KIN_IR_CAT && (is_dear_cat(f, n) || mixes_parts(f, n));
+}
+
 /* Is all that reads n a reshape that is stored, which its parts can be written to as well? */
 static bool
 is_for_reshape(const fuse *f, kin_irn n)
@@ -203,6 +226,15 @@ is_for_reshape(const fuse *f, kin_irn n)
             if (kin_ir_arg(f->ir, user, a) == n)
                 return fuse_node(f, user)->op == KIN_IR_RESHAPE && f->nodes[user].stored;
     return false;
+}
+
+/* A CAT that is stored, part by part, rather than each reader finding out for each element which part it is of. */
+static bool
+is_stored_by_parts(const fuse *f, kin_irn n)
+{
+    enum { FEW = 4, FEW_FOR_MANY = 2 /* readers */ };
+    bool many = fuse_node(f, n)->op == KIN_IR_CAT && f->nodes[n].parts > (f->nodes[n].uses > 1 ? FEW_FOR_MANY : FEW);
+    return many || (fuse_is_better_by_parts(f, n) && !is_for_reshape(f, n));
 }
 
 static uint32_t
@@ -220,13 +252,12 @@ count_from(fuse *f, kin_irn n)
 }
 
 /* A kernel has room for so many buffers. Sources that two arguments share are counted twice at first, and exactly once that matters; where there are too
- * many of them, the arguments are stored. */
+ * many of them, the arguments are stored. one_by_one: a CAT whose parts are written by statements of their own. */
 static void
-bound_sources(fuse *f, kin_irn n)
+bound_sources(fuse *f, kin_irn n, bool one_by_one)
 {
     enum { MOST = FUSE_MOST_BUFFERS - 4 };
     const kin_ir_node *node = fuse_node(f, n);
-    bool one_by_one = node->op == KIN_IR_CAT && node->nargs > FEW_PARTS; /* its parts are written by statements of their own */
     uint32_t sum = 0;
     for (unsigned a = 0; a < node->nargs; a++) {
         kin_irn arg = kin_ir_arg(f->ir, n, a);
@@ -243,6 +274,19 @@ bound_sources(fuse *f, kin_irn n)
     f->nodes[n].sources = sum > MOST ? node->nargs : sum;
 }
 
+/* Of the CATs that reading an element of n goes through, all together. */
+static uint32_t
+count_parts(const fuse *f, kin_irn n)
+{
+    uint32_t sum = 0, most = 1;
+    for (unsigned a = 0; a < fuse_node(f, n)->nargs; a++) {
+        uint32_t parts = fuse_in_memory(f, kin_ir_arg(f->ir, n, a)) ? 1 : f->nodes[kin_ir_arg(f->ir, n, a)].parts;
+        sum += parts;
+        most = parts > most ? parts : most;
+    }
+    return fuse_node(f, n)->op == KIN_IR_CAT ? sum : most;
+}
+
 static void
 store_by_cost(fuse *f)
 {
@@ -254,15 +298,16 @@ store_by_cost(fuse *f)
         if (!info->live || node->op == KIN_IR_EXTERN)
             continue;
         store_repeated(f, n);
-        bound_sources(f, n);
+        info->parts = count_parts(f, n);
+        bool by_parts = is_stored_by_parts(f, n);
+        bound_sources(f, n, by_parts);
         info->cost = own_cost(node);
         for (unsigned a = 0; a < node->nargs; a++) {
             kin_irn arg = kin_ir_arg(f->ir, n, a);
             info->cost += fuse_in_memory(f, arg) ? 1 : f->nodes[arg].cost;
         }
         bool leaf = kin_ir_op_class(node->op) == KIN_IR_CLASS_LEAF || kin_ir_op_class(node->op) == KIN_IR_CLASS_VIEW;
-        bool many_parts = (node->op == KIN_IR_CAT && node->nargs > FEW_PARTS) || (fuse_is_dear_cat(f, n) && !is_for_reshape(f, n));
-        if (info->exits || always_stored(node) || (!info->inside && (many_parts || (is_wanted_often(info) && !leaf) || info->cost > 200)))
+        if (info->exits || always_stored(node) || (!info->inside && (by_parts || (is_wanted_often(info) && !leaf) || info->cost > 200)))
             fuse_store(f, n);
     }
 }
