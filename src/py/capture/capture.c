@@ -643,6 +643,7 @@ end(stepper *x)
     kin_repeats_deinit(&x->c.repeats);
     kin_vec_deinit(&x->c.shapes.results);
     kin_vec_deinit(&x->c.storages);
+    kin_vec_deinit(&x->c.reshaped);
     Py_XDECREF(x->c.device);
 }
 
@@ -663,6 +664,9 @@ kin_capture_run(const kin_entry *v, const kin_subgraph *subgraph, PyObject *cons
         capture_hide_warnings(&around, &warned) && capture_leave_inference(&around) && (subgraph->at == 0 || capture_keep_settings(&around)) && fill_inputs(&x, in) && capture_push_mode(&around, &x.c)) {
         x.mode = around.mode;
         ok = run_steps(&x) && keep_outputs(&x) && go_back(&x) && keep_values(&x);
+        bool unexplained = !ok && out->refused.len == 0;
+        for (uint32_t i = 0; unexplained && i < x.c.reshaped.len; i++)
+            note_refused(&x, x.c.reshaped.at[i]);
     }
     capture_restore(&around);
     if (ok && warned) {

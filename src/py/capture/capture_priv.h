@@ -58,6 +58,7 @@ typedef struct {
     bool joint;                          /* what calls give is kept */
     bool other_data;                     /* KIN_CAPTURE_OTHER_DATA */
     uint32_t step;                       /* that runs */
+    KIN_VEC(uint32_t) reshaped;          /* steps that gave a tensor with a gradient other sizes in place: to be refused if torch cannot go back */
     PyObject *const *operands;           /* of that step, if C code alone hands them on to operators; NULL: other code may do something to them first */
     uint32_t noperands;
     kin_repeats repeats;

@@ -332,6 +332,27 @@ find_hint(const capturing *c, int64_t ndim)
     return NULL;
 }
 
+/* Are the elements found as before, by the same numbers but for those of dims of size 1 (squeeze_, unsqueeze_, as_strided_ of a pooled image)? Then autograd's node for
+ * the call has nothing to find out about memory. */
+static bool
+differs_by_ones(const kin_aten *g, PyObject *self, kin_aten_val val)
+{
+    const kin_aten_value *v = kin_aten_at(g, val);
+    unsigned d = 0, ndim = (unsigned)kin_tensor_dim(self);
+    for (unsigned k = 0; k < v->ndim; k++) {
+        int64_t size = kin_aten_sizes(g, val)[k];
+        if (size == 1)
+            continue;
+        while (d < ndim && kin_tensor_sizes(self)[d] == 1)
+            d++;
+        if (d == ndim || kin_tensor_sizes(self)[d] != size || kin_tensor_strides(self)[d++] != kin_aten_strides(g, val)[k])
+            return false;
+    }
+    while (d < ndim && kin_tensor_sizes(self)[d] == 1)
+        d++;
+    return d == ndim && kin_tensor_offset(self) == v->offset;
+}
+
 /* The result is the argument itself, with another value from now on, perhaps with other sizes: new reference. */
 static PyObject *
 wrap_same(capturing *c, PyObject *self, kin_aten_val val)
@@ -340,9 +361,9 @@ wrap_same(capturing *c, PyObject *self, kin_aten_val val)
     if (val == 0)
         return PyErr_NoMemory();
     if (!kin_fake_lies_as(c->out->graph, self, val)) {
-        if (number < c->out->ninputs || kin_tensor_requires_grad(self))
+        if (number < c->out->ninputs || (kin_tensor_requires_grad(self) && !differs_by_ones(c->out->graph, self, val)))
             return refused(c, "%s", "an operator resizes its argument");
-        if (!kin_fake_lay_out(c, self, val))
+        if (!kin_fake_lay_out(c, self, val) || (kin_tensor_requires_grad(self) && kin_vec_push(&c->reshaped, c->step) != KIN_OK))
             return NULL;
     }
     c->entries.at[number].val = val;
