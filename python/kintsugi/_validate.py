@@ -31,9 +31,13 @@ def disturb(inputs):
         return [_disturbed(tensor) if tensor.is_floating_point() or tensor.is_complex() else tensor for tensor in inputs]
 
 
+def _sevens(tensor):
+    """0 to 6 in turns, in the tensor's shape: neighbours differ."""
+    return (torch.arange(tensor.numel()) % 7).reshape(tensor.shape)
+
+
 def _disturbed(tensor):
-    steps = (torch.arange(tensor.numel()) % 7 - 3).reshape(tensor.shape)
-    factors = 1 + steps.double() * (2 * torch.finfo(tensor.dtype).eps)
+    factors = 1 + (_sevens(tensor) - 3).double() * (2 * torch.finfo(tensor.dtype).eps)
     return torch.empty_like(tensor).copy_(tensor.detach() * factors).requires_grad_(tensor.requires_grad)
 
 
@@ -44,7 +48,7 @@ def with_gradients(outputs, inputs):
     if not results or not wanted or any(tensor._backward_hooks for tensor in results + wanted):
         return outputs
     with torch.no_grad():
-        tangents = [(torch.arange(tensor.numel()) % 7 - 2.5).reshape(tensor.shape).to(tensor.dtype) for tensor in results]
+        tangents = [(_sevens(tensor) - 2.5).to(tensor.dtype) for tensor in results]
     return outputs + list(torch.autograd.grad(results, wanted, tangents, retain_graph=True, allow_unused=True))
 
 

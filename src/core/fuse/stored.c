@@ -183,7 +183,7 @@ is_dear_cat(const fuse *f, kin_irn n)
 {
     enum { DEAR = 12 };
     double sum = 0, most = 0;
-    for (unsigned a = 0; fuse_node(f, n)->op == KIN_IR_CAT && a < fuse_node(f, n)->nargs; a++) {
+    for (unsigned a = 0; a < fuse_node(f, n)->nargs; a++) {
         kin_irn part = kin_ir_arg(f->ir, n, a);
         double cost = fuse_in_memory(f, part) ? 1 : f->nodes[part].cost;
         sum += cost;
@@ -214,7 +214,7 @@ mixes_parts(const fuse *f, kin_irn n)
 bool
 fuse_is_better_by_parts(const fuse *f, kin_irn n)
 {
-    return fuse_node(f, n)->op == KIN_IR_CAT && (is_dear_cat(f, n) || mixes_parts(f, n));
+    return is_dear_cat(f, n) || mixes_parts(f, n);
 }
 
 /* Is all that reads n a reshape that is stored, which its parts can be written to as well? */
@@ -228,13 +228,14 @@ is_for_reshape(const fuse *f, kin_irn n)
     return false;
 }
 
-/* A CAT that is stored, part by part, rather than each reader finding out for each element which part it is of. */
+/* Is it a CAT that is stored, part by part, rather than each reader finding out for each element which part it is of? */
 static bool
 is_stored_by_parts(const fuse *f, kin_irn n)
 {
     enum { FEW = 4, FEW_FOR_MANY = 2 /* readers */ };
-    bool many = fuse_node(f, n)->op == KIN_IR_CAT && f->nodes[n].parts > (f->nodes[n].uses > 1 ? FEW_FOR_MANY : FEW);
-    return many || (fuse_is_better_by_parts(f, n) && !is_for_reshape(f, n));
+    if (fuse_node(f, n)->op != KIN_IR_CAT)
+        return false;
+    return f->nodes[n].parts > (f->nodes[n].uses > 1 ? FEW_FOR_MANY : FEW) || (fuse_is_better_by_parts(f, n) && !is_for_reshape(f, n));
 }
 
 static uint32_t

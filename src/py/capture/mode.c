@@ -361,9 +361,12 @@ wrap_same(capturing *c, PyObject *self, kin_aten_val val)
     if (val == 0)
         return PyErr_NoMemory();
     if (!kin_fake_lies_as(c->out->graph, self, val)) {
-        if (number < c->out->ninputs || (kin_tensor_requires_grad(self) && !differs_by_ones(c->out->graph, self, val)))
+        bool wants = kin_tensor_requires_grad(self);
+        if (number < c->out->ninputs || (wants && !differs_by_ones(c->out->graph, self, val)))
             return refused(c, "%s", "an operator resizes its argument");
-        if (!kin_fake_lay_out(c, self, val) || (kin_tensor_requires_grad(self) && kin_vec_push(&c->reshaped, c->step) != KIN_OK))
+        if (wants && kin_vec_push(&c->reshaped, c->step) != KIN_OK)
+            return PyErr_NoMemory();
+        if (!kin_fake_lay_out(c, self, val))
             return NULL;
     }
     c->entries.at[number].val = val;
