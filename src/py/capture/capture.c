@@ -176,77 +176,6 @@ run_on_data(stepper *x, const kin_step *s)
     return true;
 }
 
-/* Recurrent layers (core/rewrite/match_recurrent.c) that the step calls as the modules do; NULL: it does something else. Packed sequences are something
- * else: there the weights come fourth. */
-static const char *
-recurrent_layers(const stepper *x, const kin_step *s)
-{
-    enum { NARGS = 9 };
-    static const char *const names[] = {"lstm", "gru", "rnn_tanh", "rnn_relu"};
-    const kin_vid *args = x->t->vids.at + s->args;
-    PyObject *fn = s->kind == KIN_STEP_CALL && s->flags & KIN_STEP_TORCH && s->nargs == NARGS + 1 && s->ref == 0 ? capture_operand(x, args[0]) : NULL;
-    PyObject *flag = fn != NULL ? capture_operand(x, args[4]) : NULL;
-    for (unsigned i = 0; fn != NULL && PyCFunction_Check(fn) && i < sizeof names / sizeof *names; i++)
-        if (strcmp(((PyCFunctionObject *)fn)->m_ml->ml_name, names[i]) == 0)
-            return flag != NULL && PyBool_Check(flag) ? names[i] : NULL;
-    return NULL;
-}
-
-/* Their arguments, behind `first` (stolen; NULL: nothing). */
-static PyObject *
-arguments_of_layers(const stepper *x, const kin_step *s, PyObject *first)
-{
-    uint32_t before = first != NULL;
-    PyObject *args = PyTuple_New(s->nargs - 1 + before);
-    if (first != NULL && args != NULL)
-        PyTuple_SET_ITEM(args, 0, first);
-    for (uint32_t a = 1; args != NULL && a < s->nargs; a++) {
-        PyObject *obj = capture_operand(x, x->t->vids.at[s->args + a]);
-        if (obj == NULL)
-            Py_CLEAR(args);
-        else
-            PyTuple_SET_ITEM(args, a - 1 + before, Py_NewRef(obj));
-    }
-    return args;
-}
-
-static bool
-run_layers(stepper *x, const kin_step *s, const char *name)
-{
-    PyObject *args = arguments_of_layers(x, s, NULL);
-    PyObject *made = args == NULL ? NULL : kin_mode_call_whole(&x->c, name, args);
-    Py_XDECREF(args);
-    if (made == NULL) {
-        kin_capture_refuse(&x->c, "this variant of %s is not supported", name);
-        return false;
-    }
-    if (s->out != 0)
-        Py_XSETREF(x->slots[s->out], made);
-    else
-        Py_DECREF(made);
-    return true;
-}
-
-/* Layer by layer, as operators with gradients of our own (kintsugi/_recurrent.py). 1: done, 0: they are not of that kind, -1: it failed. */
-static int
-train_layers(stepper *x, const kin_step *s, const char *name)
-{
-    PyObject *first = PyUnicode_FromString(name), *args = first == NULL ? NULL : arguments_of_layers(x, s, first);
-    PyObject *function = args == NULL ? NULL : kin_import("kintsugi._recurrent", "layers");
-    PyObject *made = function == NULL ? NULL : PyObject_CallObject(function, args);
-    Py_XDECREF(function);
-    Py_XDECREF(args);
-    if (made == NULL || made == Py_NotImplemented) {
-        Py_XDECREF(made);
-        return made == NULL ? -1 : 0;
-    }
-    if (s->out != 0)
-        Py_XSETREF(x->slots[s->out], made);
-    else
-        Py_DECREF(made);
-    return 1;
-}
-
 /* Runs the step; what makes tensors of numbers meanwhile (new_tensor.c) can see which they are. */
 static bool
 run_handing_on(stepper *x, const kin_step *s, PyObject *const *operands)
@@ -314,14 +243,10 @@ capture_one(stepper *x, const kin_step *s)
     }
     if (PyErr_Occurred())
         return false;
-    const char *layers = recurrent_layers(x, s);
-    if (layers != NULL && x->c.joint) { /* what is called as a whole has no gradients */
-        int trained = x->layers ? train_layers(x, s, layers) : 0;
-        if (trained != 0)
-            return trained > 0;
-        layers = NULL;
-    }
-    if (layers != NULL ? run_layers(x, s, layers) : run_or_repeat(x, s))
+    int whole = capture_whole_call(x, s);
+    if (whole != 0)
+        return whole > 0;
+    if (run_or_repeat(x, s))
         return true;
     return x->data && kin_subgraph_calls(s) && run_on_data(x, s);
 }

@@ -22,7 +22,7 @@ typedef struct {
     uint32_t step;     /* that called it; UINT32_MAX: it belongs to the gradients */
 } kin_capture_call;
 
-/* An operator of the forward part that came as smaller ones (composition.c). */
+/* An operator of the forward part that came as smaller ones (composition.c), or an autograd function of the program (whole_calls.c). */
 typedef struct {
     kin_capture_call call;
     uint32_t first, end; /* the calls that it came as */

@@ -118,6 +118,8 @@ void kin_joint_order(capturing *c);
 /* -- composition.c -- */
 /* What the operator of a row (find_row in mode.c) gives, as smaller operators that the mode sees: new reference. NULL without an exception: it stays one. */
 PyObject *kin_capture_compose(capturing *c, PyObject *row, PyObject *args, PyObject *kwargs);
+/* Operators [first, now) are what the call op(*args, **kwargs), which gave `made`, came as. Those that came inside of it go into it. False without memory. */
+bool kin_capture_note_whole(capturing *c, uint32_t first, PyObject *op, PyObject *args, PyObject *kwargs, PyObject *made);
 
 /* -- surroundings.c -- */
 /* What is changed while steps run, to be put back. */
@@ -152,6 +154,10 @@ typedef struct {
 } stepper;
 /* The object that the value is in this run, borrowed; NULL: it is not there yet. */
 PyObject *capture_operand(const stepper *x, kin_vid vid);
+
+/* -- whole_calls.c -- */
+/* Runs a step that is captured as a whole. 1: done, 0: it is none, -1: it failed. */
+int capture_whole_call(stepper *x, const kin_step *s);
 
 /* -- tests.c -- */
 /* Does the test pass? False: failed_test says which did not. */

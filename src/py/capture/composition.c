@@ -63,9 +63,8 @@ note_composition(capturing *c, PyObject *function, PyObject *args, PyObject *kwa
     return made;
 }
 
-/* Operators [first, now) are what this one came as. Those that came inside of it go into it. */
-static bool
-note_whole(capturing *c, uint32_t first, PyObject *op, PyObject *args, PyObject *kwargs, PyObject *made)
+bool
+kin_capture_note_whole(capturing *c, uint32_t first, PyObject *op, PyObject *args, PyObject *kwargs, PyObject *made)
 {
     kin_capture_joint *joint = &c->out->joint;
     while (joint->wholes.len > 0 && joint->wholes.at[joint->wholes.len - 1].first >= first)
@@ -92,7 +91,7 @@ kin_capture_compose(capturing *c, PyObject *row, PyObject *args, PyObject *kwarg
     PyObject *made = note_composition(c, function, args, kwargs);
     c->uncounted = uncounted;
     if (made != NULL && c->joint && c->step != UINT32_MAX && c->out->calls.len > first &&
-        !note_whole(c, first, PyTuple_GET_ITEM(row, 0), args, kwargs, made)) {
+        !kin_capture_note_whole(c, first, PyTuple_GET_ITEM(row, 0), args, kwargs, made)) {
         Py_DECREF(made);
         return PyErr_NoMemory();
     }

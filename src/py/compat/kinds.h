@@ -78,6 +78,13 @@ kin_is_from_module(PyObject *maybe, const char *module)
     return maybe != NULL && PyFunction_Check(maybe) && kin_text_is(PyFunction_GET_MODULE(maybe), module);
 }
 
+/* torch.autograd.Function.apply, which is handed a class and what this class's forward takes. */
+static inline bool
+kin_is_autograd_apply(PyObject *maybe)
+{
+    return kin_is_from_module(maybe, "torch.autograd.function") && kin_text_is(((PyFunctionObject *)maybe)->func_name, "apply");
+}
+
 /* Too many values to unpack: do the words of the error say how many there were? Is an object asked for its length by what makes a tuple of its items? */
 #if PY_VERSION_HEX >= 0x030E0000
 enum { kin_counts_what_is_unpacked = 1, kin_tuples_ask_length = 0 };

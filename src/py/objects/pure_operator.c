@@ -200,14 +200,13 @@ is_pure(rec *r, kin_vid *func, int depth)
     return is_pure_code(r, func, "names_of", depth);
 }
 
-/* A class of autograd.Function whose functions compute, and keep in their context what they need. For a custom backend, whose graphs have its call; our own
- * kernels run it as it is. */
+/* A class of autograd.Function whose functions compute, and keep in their context what they need. */
 static bool
 is_pure_autograd(rec *r, kin_vid *vid)
 {
     static const char *const parts[] = {"forward", "backward", "setup_context"};
     PyObject *cls = O(r, *vid);
-    if (!r->opt->custom || cls == NULL || !PyType_Check(cls) || !rec_can_const(r, *vid) || rec_class_is_dynamic(r, (PyTypeObject *)cls))
+    if (cls == NULL || !PyType_Check(cls) || !rec_can_const(r, *vid) || rec_class_is_dynamic(r, (PyTypeObject *)cls))
         return false;
     rec_attrs_of(r, (PyTypeObject *)cls);
     bool pure = true;
@@ -223,18 +222,11 @@ is_pure_autograd(rec *r, kin_vid *vid)
     return pure;
 }
 
-/* torch.autograd.Function.apply, which is handed a class. */
-static bool
-is_apply(PyObject *func)
-{
-    return kin_is_from_module(func, "torch.autograd.function") && PyUnicode_CompareWithASCIIString(((PyFunctionObject *)func)->func_name, "apply") == 0;
-}
-
 /* The operands, with functions in the form in which they are known. */
 static bool
 fix_operands(rec *r, const rec_args *a, kin_vid *fixed)
 {
-    bool function = false, autograd = a->npos > 0 && is_apply(O(r, a->callee));
+    bool function = false, autograd = a->npos > 0 && kin_is_autograd_apply(O(r, a->callee));
     for (uint32_t i = 0; i < a->npos + a->nkw; i++) {
         PyObject *obj = O(r, a->args[i]);
         fixed[i] = a->args[i];

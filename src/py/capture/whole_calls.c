@@ -1,0 +1,122 @@
+/* Steps that capture calls as a whole: recurrent layers, which torch would take apart before the mode sees them, and autograd functions of the program, whose
+ * gradients are not those of the operators that they call.
+ */
+#include "py/capture/capture_priv.h"
+#include "py/compat/imports.h"
+#include "py/compat/kinds.h"
+
+/* -- recurrent layers ----------------------------------------------------------------------------------------------- */
+
+/* Recurrent layers (core/rewrite/match_recurrent.c) that the step calls as the modules do; NULL: it does something else. Packed sequences are something
+ * else: there the weights come fourth. */
+static const char *
+recurrent_layers(const stepper *x, const kin_step *s)
+{
+    enum { NARGS = 9 };
+    static const char *const names[] = {"lstm", "gru", "rnn_tanh", "rnn_relu"};
+    const kin_vid *args = x->t->vids.at + s->args;
+    PyObject *fn = s->kind == KIN_STEP_CALL && s->flags & KIN_STEP_TORCH && s->nargs == NARGS + 1 && s->ref == 0 ? capture_operand(x, args[0]) : NULL;
+    PyObject *flag = fn != NULL ? capture_operand(x, args[4]) : NULL;
+    for (unsigned i = 0; fn != NULL && PyCFunction_Check(fn) && i < sizeof names / sizeof *names; i++)
+        if (strcmp(((PyCFunctionObject *)fn)->m_ml->ml_name, names[i]) == 0)
+            return flag != NULL && PyBool_Check(flag) ? names[i] : NULL;
+    return NULL;
+}
+
+/* What the step hands to what it calls, behind `first` (stolen; NULL: nothing). */
+static PyObject *
+arguments_of(const stepper *x, const kin_step *s, PyObject *first)
+{
+    uint32_t before = first != NULL;
+    PyObject *args = PyTuple_New(s->nargs - 1 + before);
+    if (first != NULL && args != NULL)
+        PyTuple_SET_ITEM(args, 0, first);
+    for (uint32_t a = 1; args != NULL && a < s->nargs; a++) {
+        PyObject *obj = capture_operand(x, x->t->vids.at[s->args + a]);
+        if (obj == NULL)
+            Py_CLEAR(args);
+        else
+            PyTuple_SET_ITEM(args, a - 1 + before, Py_NewRef(obj));
+    }
+    return args;
+}
+
+/* made: stolen. */
+static void
+put_result(stepper *x, const kin_step *s, PyObject *made)
+{
+    if (s->out != 0)
+        Py_XSETREF(x->slots[s->out], made);
+    else
+        Py_DECREF(made);
+}
+
+static bool
+run_layers(stepper *x, const kin_step *s, const char *name)
+{
+    PyObject *args = arguments_of(x, s, NULL);
+    PyObject *made = args == NULL ? NULL : kin_mode_call_whole(&x->c, name, args);
+    Py_XDECREF(args);
+    if (made == NULL) {
+        kin_capture_refuse(&x->c, "this variant of %s is not supported", name);
+        return false;
+    }
+    put_result(x, s, made);
+    return true;
+}
+
+/* Layer by layer, as operators with gradients of our own (kintsugi/_recurrent.py). 1: done, 0: they are not of that kind, -1: it failed. */
+static int
+train_layers(stepper *x, const kin_step *s, const char *name)
+{
+    PyObject *first = PyUnicode_FromString(name), *args = first == NULL ? NULL : arguments_of(x, s, first);
+    PyObject *function = args == NULL ? NULL : kin_import("kintsugi._recurrent", "layers");
+    PyObject *made = function == NULL ? NULL : PyObject_CallObject(function, args);
+    Py_XDECREF(function);
+    Py_XDECREF(args);
+    if (made == NULL || made == Py_NotImplemented) {
+        Py_XDECREF(made);
+        return made == NULL ? -1 : 0;
+    }
+    put_result(x, s, made);
+    return 1;
+}
+
+/* -- autograd functions --------------------------------------------------------------------------------------------- */
+
+static bool
+calls_autograd_function(const stepper *x, const kin_step *s)
+{
+    return x->c.joint && s->kind == KIN_STEP_CALL && s->flags & KIN_STEP_TORCH && s->nargs > 1 &&
+           kin_is_autograd_apply(capture_operand(x, x->t->vids.at[s->args]));
+}
+
+/* The operators that its forward calls are captured; where torch goes over them again, it calls the function instead (py/training/again.c). */
+static bool
+run_autograd_function(stepper *x, const kin_step *s)
+{
+    uint32_t first = x->c.out->calls.len;
+    PyObject *function = capture_operand(x, x->t->vids.at[s->args]), *args = s->ref == 0 ? arguments_of(x, s, NULL) : NULL;
+    PyObject *made = args == NULL ? NULL : PyObject_CallObject(function, args);
+    bool ok = made != NULL && x->c.out->calls.len > first && kin_capture_note_whole(&x->c, first, function, args, NULL, made);
+    if (made != NULL && !ok)
+        kin_capture_refuse(&x->c, "an autograd function that calls no operator");
+    Py_XDECREF(args);
+    if (ok)
+        put_result(x, s, made);
+    else
+        Py_XDECREF(made);
+    return ok;
+}
+
+int
+capture_whole_call(stepper *x, const kin_step *s)
+{
+    const char *layers = recurrent_layers(x, s);
+    if (layers != NULL && x->c.joint) /* what is called as a whole has no gradients */
+        return x->layers ? train_layers(x, s, layers) : 0;
+    bool function = layers == NULL && calls_autograd_function(x, s);
+    if (layers == NULL && !function)
+        return 0;
+    return (function ? run_autograd_function(x, s) : run_layers(x, s, layers)) ? 1 : -1;
+}
