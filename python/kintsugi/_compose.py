@@ -9,7 +9,7 @@ import math
 
 import torch
 
-from . import _compose_training
+from . import _compose_index, _compose_training
 
 _aten = torch.ops.aten
 
@@ -128,5 +128,6 @@ def _transformer_encoder_layer_fwd(src, embed_dim, num_heads, qkv_weight, qkv_bi
 
 BACK = _compose_training.BACK  # where autograd goes back only
 TABLE = {**_compose_training.TABLE,
+         **_compose_index.TABLE,
          "aten._native_multi_head_attention.default": _native_multi_head_attention,
          "aten._transformer_encoder_layer_fwd.default": _transformer_encoder_layer_fwd}

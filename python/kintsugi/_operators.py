@@ -142,7 +142,8 @@ def _changing_methods():
 
 # Names that no function in a graph may read of an object: what changes containers, and of torch and files what acts or asks for data or for the compiler.
 # (Methods that change tensors end in an underscore.)
-_ACTING = _changing_methods() | {f"__i{name}__" for name in ("add", "sub", "mul", "matmul", "truediv", "floordiv", "mod", "pow", "lshift", "rshift")} | {
+_changing = _changing_methods()
+_ACTING = _changing | {f"__i{name}__" for name in ("add", "sub", "mul", "matmul", "truediv", "floordiv", "mod", "pow", "lshift", "rshift")} | {
     "write", "print", "backward", "register_hook", "register_post_accumulate_grad_hook", "item", "tolist", "numpy", "data", "manual_seed", "seed",
     "is_compiling", "is_dynamo_compiling", "graph_break", "disable", "set_grad_enabled", "set_default_dtype"}
 # Canonical operations of the engine, the same for every CPython version.
@@ -151,6 +152,8 @@ _LOADS_ATTRIBUTE = {"LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "LOAD_SUPER_M
 # In what a class of tensors does: it imports, raises, builds lists and dicts of its own.
 _IN_CLASSES = frozenset({"IMPORT_NAME", "IMPORT_FROM", "IMPORT_ALL", "RAISE", "YIELD", "STORE_ITEM", "STORE_SLICE"})
 _WITH_CONTEXT = frozenset({"STORE_ATTR", "RAISE"})
+# In an autograd function whose operators our own captures see, so that they know what these write to, and which is handed no container.
+_WITH_WRITES = frozenset({*_WITH_CONTEXT, "STORE_ITEM", "STORE_SLICE", "DELETE_ITEM"})
 _ACTS = _IN_CLASSES | {"STORE_GLOBAL", "STORE_NAME", "STORE_ATTR", "DELETE_GLOBAL", "DELETE_NAME", "DELETE_ATTR", "DELETE_CELL", "DELETE_ITEM", "SEND",
                        "GET_AWAITABLE", "GET_ASYNC_ITER", "GET_ASYNC_NEXT", "LOAD_BUILD_CLASS", "BEGIN_ANNOTATIONS"}
 
@@ -183,7 +186,7 @@ def names_of(code, allowed=()):
     """The names that the code, and the functions in it, take from globals; None where it may do more than compute."""
     if _runners.get(code) is run_transform:
         return ()
-    names = []
+    names, writes = [], allowed is _WITH_WRITES
     for operation, name in engine._operations(code):
         if operation in _LOADS_NAME:
             names.append(name)
@@ -191,7 +194,9 @@ def names_of(code, allowed=()):
             return None
         elif operation == "STORE_CELL" and name not in code.co_cellvars:
             return None
-        elif operation in _LOADS_ATTRIBUTE and (name in _ACTING or (name.endswith("_") and not name.endswith("__"))):
+        elif operation in _LOADS_ATTRIBUTE and name in (_ACTING - _changing if writes else _ACTING):
+            return None
+        elif operation in _LOADS_ATTRIBUTE and not writes and name.endswith("_") and not name.endswith("__"):
             return None
     for const in code.co_consts:
         if isinstance(const, types.CodeType):
@@ -199,21 +204,53 @@ def names_of(code, allowed=()):
             if inner is None:
                 return None
             names.extend(inner)
-    if allowed is not _IN_CLASSES and _may_write(code):
+    if allowed is not _IN_CLASSES and not writes and _may_write(code):
         return None
     found = tuple(dict.fromkeys(names))
     return found if all(not hasattr(builtins, name) or _is_pure_builtin(getattr(builtins, name), bool(allowed)) for name in found) else None
 
 
+@functools.cache
+def _once_differentiable():
+    """The code of what torch's decorator for functions that are differentiated once puts around them."""
+    consts = torch.autograd.function.once_differentiable.__code__.co_consts
+    return [const for const in consts if isinstance(const, types.CodeType) and const.co_name == "wrapper"]
+
+
+def names_with_writes(code):
+    """The same as names_with_context, of a function that may write to tensors, and to containers of its own."""
+    return names_with_context(code, _WITH_WRITES)
+
+
 @functools.lru_cache(maxsize=LIMIT)
-def names_with_context(code):
+def names_with_context(code, allowed=_WITH_CONTEXT):
     """The same of a function of an autograd.Function, which may store to its first argument's attributes and nothing else's."""
+    if code in _once_differentiable():
+        return ()  # it calls the function in its cell
     before = None
     for instruction in dis.get_instructions(code):
         if instruction.opname == "STORE_ATTR" and (before if not isinstance(before, tuple) else before[-1]) != (code.co_varnames or (None,))[0]:
             return None
         before = instruction.argval
-    return names_of(code, _WITH_CONTEXT)
+    return names_of(code, allowed)
+
+
+# What the tensors that stand for the program's while a graph is captured answer in another way: their class, what was stored on them, their history.
+_ABOUT_TENSORS = {"isinstance", "issubclass", "type", "hasattr", "getattr", "vars", "dir", "id", "hash", "repr", "str", "__class__", "__dict__", "grad", "grad_fn",
+                  "is_leaf", "retains_grad", "output_nr", "_version", "_base", "_is_view", "is_inference", "data_ptr", "untyped_storage", "storage"}
+
+
+@functools.lru_cache(maxsize=LIMIT)
+def asks_about_tensors(code):
+    """Might the code, or a function in it, ask what a tensor that stands for another cannot tell? (torch.func.grad is no question.)"""
+    if code in _once_differentiable():
+        return False
+    before = None
+    for operation, name in engine._operations(code):
+        if operation in _LOADS_NAME | _LOADS_ATTRIBUTE and name in _ABOUT_TENSORS and before != "func":
+            return True
+        before = name
+    return any(asks_about_tensors(const) for const in code.co_consts if isinstance(const, types.CodeType))
 
 
 def _is_pure_builtin(value, in_class):
@@ -242,6 +279,10 @@ def _is_pure(value, depth):
         return isinstance(value.__self__, (types.ModuleType, type(None), type))
     stays = (type(None), type, types.FunctionType, types.ModuleType, int, float, str, bytes, tuple, frozenset, torch.dtype, torch.device)
     return isinstance(value, stays) or type(value).__module__.startswith("torch.")
+
+
+def is_of_torch(function):
+    return function.__globals__.get("__name__", "").partition(".")[0] == "torch" and function.__code__ not in _once_differentiable()
 
 
 def runner_of(operator):

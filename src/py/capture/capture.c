@@ -568,7 +568,7 @@ end(stepper *x)
     kin_repeats_deinit(&x->c.repeats);
     kin_vec_deinit(&x->c.shapes.results);
     kin_vec_deinit(&x->c.storages);
-    kin_vec_deinit(&x->c.reshaped);
+    kin_vec_deinit(&x->c.suspects);
     Py_XDECREF(x->c.device);
 }
 
@@ -590,8 +590,8 @@ kin_capture_run(const kin_entry *v, const kin_subgraph *subgraph, PyObject *cons
         x.mode = around.mode;
         ok = run_steps(&x) && keep_outputs(&x) && go_back(&x) && keep_values(&x);
         bool unexplained = !ok && out->refused.len == 0;
-        for (uint32_t i = 0; unexplained && i < x.c.reshaped.len; i++)
-            note_refused(&x, x.c.reshaped.at[i]);
+        for (uint32_t i = 0; unexplained && i < x.c.suspects.len; i++)
+            note_refused(&x, x.c.suspects.at[i]);
     }
     capture_restore(&around);
     if (ok && warned) {
@@ -692,6 +692,7 @@ kin_capture_deinit(kin_capture *c)
     for (uint32_t i = 0; i < c->joint.wholes.len; i++)
         kin_capture_call_deinit(&c->joint.wholes.at[i].call);
     kin_vec_deinit(&c->joint.wholes);
+    kin_capture_free_bindings(&c->joint);
     kin_vec_deinit(&c->raising);
     kin_vec_deinit(&c->once);
     kin_vec_deinit(&c->random);

@@ -28,6 +28,14 @@ typedef struct {
     uint32_t first, end; /* the calls that it came as */
 } kin_capture_whole;
 
+/* What an autograd function of the program finds under a name when torch goes back through it (bindings.c). */
+typedef enum { KIN_BOUND_CLASS, KIN_BOUND_GLOBAL, KIN_BOUND_CELL, KIN_BOUND_CODE } kin_bound_in;
+typedef struct {
+    kin_bound_in in;
+    PyObject *holder, *name; /* name: NULL where there is none */
+    PyObject *found;         /* NULL: nothing */
+} kin_capture_binding;
+
 /* How a result really lies in memory, where the meta tensors' call says otherwise. */
 typedef struct {
     uint32_t call, which;     /* number of the call, of the tensor among its results */
@@ -56,6 +64,7 @@ typedef struct {
     kin_capture_numbers wanting;   /* inputs that require gradients, by fake tensor */
     kin_capture_numbers gradients; /* by wanting input: fake tensor of its gradient; UINT32_MAX: there is none */
     KIN_VEC(kin_capture_whole) wholes; /* in their order; none is part of another */
+    KIN_VEC(kin_capture_binding) bindings; /* what the captured gradients rest on beside the guards, which are tested before the forward part */
     kin_capture_numbers arriving;  /* wanting inputs, by place in `wanting`, in the order in which torch's engine has their gradients ready */
     KIN_VEC(uint64_t) from;   /* by result: the results that it was made from, for torch's autograd, as bits */
     KIN_VEC(uint64_t) saving; /* by result: the results that need something which going back from it frees, as bits */
@@ -118,5 +127,7 @@ uint32_t kin_capture_number(PyObject *obj);
 
 /* All that was asked of numbers: by steps, then by operators of places in dims (questions.c). False without memory. */
 bool kin_capture_questions(const kin_capture *c, kin_sizes_questions *out) KIN_MUST_CHECK;
+/* Does an autograd function find the same as when its gradients were captured? */
+bool kin_capture_is_bound_as_before(const kin_capture *c);
 
 #endif

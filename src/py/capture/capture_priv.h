@@ -58,7 +58,7 @@ typedef struct {
     bool joint;                          /* what calls give is kept */
     bool other_data;                     /* KIN_CAPTURE_OTHER_DATA */
     uint32_t step;                       /* that runs */
-    KIN_VEC(uint32_t) reshaped;          /* steps that gave a tensor with a gradient other sizes in place: to be refused if torch cannot go back */
+    KIN_VEC(uint32_t) suspects;          /* steps to be refused if torch cannot go back: they gave a tensor with a gradient other sizes in place, or ran an autograd function */
     PyObject *const *operands;           /* of that step, if C code alone hands them on to operators; NULL: other code may do something to them first */
     uint32_t noperands;
     kin_repeats repeats;
@@ -158,6 +158,11 @@ PyObject *capture_operand(const stepper *x, kin_vid vid);
 /* -- whole_calls.c -- */
 /* Runs a step that is captured as a whole. 1: done, 0: it is none, -1: it failed. */
 int capture_whole_call(stepper *x, const kin_step *s);
+
+/* -- bindings.c -- */
+/* Notes what the functions of this class find when they go back (joint.bindings). False, perhaps with an exception: it is not known. */
+bool kin_capture_note_bindings(capturing *c, PyObject *cls);
+void kin_capture_free_bindings(kin_capture_joint *joint);
 
 /* -- tests.c -- */
 /* Does the test pass? False: failed_test says which did not. */

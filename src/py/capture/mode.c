@@ -364,7 +364,7 @@ wrap_same(capturing *c, PyObject *self, kin_aten_val val)
         bool wants = kin_tensor_requires_grad(self);
         if (number < c->out->ninputs || (wants && !differs_by_ones(c->out->graph, self, val)))
             return refused(c, "%s", "an operator resizes its argument");
-        if (wants && kin_vec_push(&c->reshaped, c->step) != KIN_OK)
+        if (wants && kin_vec_push(&c->suspects, c->step) != KIN_OK)
             return PyErr_NoMemory();
         if (!kin_fake_lay_out(c, self, val))
             return NULL;

@@ -1,5 +1,5 @@
-/* Steps that capture calls as a whole: recurrent layers, which torch would take apart before the mode sees them, and autograd functions of the program, whose
- * gradients are not those of the operators that they call.
+/* Steps that capture does not just run: recurrent layers, which torch would take apart before the mode sees them; autograd functions of the program, whose
+ * gradients are not those of the operators that they call; assignments by mask, from which torch would go back by operators whose sizes depend on data.
  */
 #include "py/capture/capture_priv.h"
 #include "py/compat/imports.h"
@@ -97,16 +97,35 @@ run_autograd_function(stepper *x, const kin_step *s)
 {
     uint32_t first = x->c.out->calls.len;
     PyObject *function = capture_operand(x, x->t->vids.at[s->args]), *args = s->ref == 0 ? arguments_of(x, s, NULL) : NULL;
-    PyObject *made = args == NULL ? NULL : PyObject_CallObject(function, args);
-    bool ok = made != NULL && x->c.out->calls.len > first && kin_capture_note_whole(&x->c, first, function, args, NULL, made);
+    PyObject *made = args == NULL || kin_vec_push(&x->c.suspects, x->c.step) != KIN_OK ? NULL : PyObject_CallObject(function, args);
+    bool ok = made != NULL && x->c.out->calls.len > first && kin_capture_note_whole(&x->c, first, function, args, NULL, made) &&
+              kin_capture_note_bindings(&x->c, PyTuple_GET_ITEM(args, 0));
     if (made != NULL && !ok)
-        kin_capture_refuse(&x->c, "an autograd function that calls no operator");
+        kin_capture_refuse(&x->c, "it is an autograd function that calls no operator, or whose backward uses too much");
     Py_XDECREF(args);
     if (ok)
         put_result(x, s, made);
     else
         Py_XDECREF(made);
     return ok;
+}
+
+/* -- assignments by mask -------------------------------------------------------------------------------------------- */
+
+/* As kintsugi/_compose_index.py does it. 1: done, 0: it is none that needs it, -1: it failed. */
+static int
+assign_by_mask(stepper *x, const kin_step *s)
+{
+    static PyObject *kept;
+    const kin_vid *args = x->t->vids.at + s->args;
+    if (!x->c.joint || s->kind != KIN_STEP_SET_SUBSCR || kin_capture_number(capture_operand(x, args[0])) == UINT32_MAX ||
+        kin_capture_number(capture_operand(x, args[2])) == UINT32_MAX)
+        return 0;
+    PyObject *assign = kin_import_once(&kept, "kintsugi._compose_index", "assign");
+    PyObject *done = assign == NULL ? NULL : PyObject_CallFunctionObjArgs(assign, capture_operand(x, args[0]), capture_operand(x, args[1]), capture_operand(x, args[2]), NULL);
+    int result = done == NULL ? -1 : done != Py_NotImplemented;
+    Py_XDECREF(done);
+    return result;
 }
 
 int
@@ -117,6 +136,6 @@ capture_whole_call(stepper *x, const kin_step *s)
         return x->layers ? train_layers(x, s, layers) : 0;
     bool function = layers == NULL && calls_autograd_function(x, s);
     if (layers == NULL && !function)
-        return 0;
+        return assign_by_mask(x, s);
     return (function ? run_autograd_function(x, s) : run_layers(x, s, layers)) ? 1 : -1;
 }

@@ -169,7 +169,21 @@ is_transform(PyObject *func)
     return is_one;
 }
 
-/* `reader`: the function of kintsugi._operators that reads the code. */
+/* The names that the code takes from globals, by `reader` of kintsugi._operators: new reference to a tuple; NULL: it may do more than compute, or ask what
+ * the tensors of our own captures cannot tell (a custom backend's graph runs the code itself). */
+static PyObject *
+read_code(const rec *r, PyObject *code, const char *reader)
+{
+    PyObject *names = kin_import_call("kintsugi._operators", reader, code);
+    PyObject *asks = names == NULL || names == Py_None || r->opt->custom ? NULL : kin_import_call("kintsugi._operators", "asks_about_tensors", code);
+    bool refused = names == Py_None || (asks != Py_False && !r->opt->custom);
+    Py_XDECREF(asks);
+    if (refused)
+        Py_CLEAR(names);
+    PyErr_Clear();
+    return names;
+}
+
 static bool
 is_pure_code(rec *r, kin_vid *func, const char *reader, int depth)
 {
@@ -179,12 +193,10 @@ is_pure_code(rec *r, kin_vid *func, const char *reader, int depth)
     bool others = false;
     if (depth > DEPTH || !PyFunction_Check(obj) || (virtual != NULL && virtual->kind != VIRTUAL_FUNCTION) || !pure_defaults((PyFunctionObject *)obj))
         return false;
-    PyObject *names = kin_import_call("kintsugi._operators", reader, PyFunction_GET_CODE(obj));
-    if (names == NULL)
-        PyErr_Clear();
-    if (names != NULL && names != Py_None)
+    PyObject *names = read_code(r, PyFunction_GET_CODE(obj), reader);
+    if (names != NULL)
         rec_fix_function(r, func);
-    bool pure = names != NULL && names != Py_None && pure_names(r, *func, names, depth) && pure_closure(r, *func, contents, &others, depth);
+    bool pure = names != NULL && pure_names(r, *func, names, depth) && pure_closure(r, *func, contents, &others, depth);
     bool wrapped = virtual != NULL && is_transform(obj); /* its name and text are another function's, and nothing in the graph */
     if (pure && (others || wrapped) && !rec_is_const(r, *func) && PyFunction_GET_DEFAULTS(obj) == NULL)
         *func = copy_closure(r, *func, contents);
@@ -215,11 +227,22 @@ is_pure_autograd(rec *r, kin_vid *vid)
         PyErr_Clear();
         bool inherited = i == 2 && fn != NULL && PyFunction_Check(fn) && module_begins(((PyFunctionObject *)fn)->func_module, "torch");
         kin_vid func = fn == NULL || !PyFunction_Check(fn) ? 0 : rec_const(r, fn);
-        pure = func != 0 && (inherited || is_pure_code(r, &func, "names_with_context", 0));
+        pure = func != 0 && (inherited || is_pure_code(r, &func, r->opt->custom ? "names_with_context" : "names_with_writes", 0));
         Py_XDECREF(fn);
     }
     *vid = pure ? rec_need_const(r, *vid) : *vid;
     return pure;
+}
+
+/* fixed: containers only where nothing in them can be changed. */
+static bool
+is_known_operand(rec *r, kin_vid vid, bool fixed)
+{
+    PyObject *obj = O(r, vid);
+    const rec_virtual *f = VIRTUAL(r, vid);
+    if (f == NULL)
+        return obj != NULL && (kin_is_plain_tensor(obj) || rec_can_const(r, vid));
+    return f->known && (fixed ? f->kind == VIRTUAL_TUPLE && kin_is_exact_immutable(obj) : f->kind == VIRTUAL_TUPLE || f->kind == VIRTUAL_LIST || f->kind == VIRTUAL_DICT);
 }
 
 /* The operands, with functions in the form in which they are known. */
@@ -237,10 +260,7 @@ fix_operands(rec *r, const rec_args *a, kin_vid *fixed)
             continue;
         }
         if (obj == NULL || !PyFunction_Check(obj)) {
-            const rec_virtual *f = VIRTUAL(r, a->args[i]);
-            bool known = f != NULL ? f->known && (f->kind == VIRTUAL_TUPLE || f->kind == VIRTUAL_LIST || f->kind == VIRTUAL_DICT)
-                                   : obj != NULL && (kin_is_plain_tensor(obj) || rec_can_const(r, a->args[i]));
-            if (!known)
+            if (!is_known_operand(r, a->args[i], autograd && !r->opt->custom))
                 return false;
             continue;
         }

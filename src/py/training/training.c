@@ -705,7 +705,7 @@ go_back(PyObject *ctx, launch_training *t, PyObject *note, PyObject *const *grad
         Py_DECREF(saved);
         return NULL;
     }
-    if (!kin_grad_enabled()) {
+    if (!kin_grad_enabled() && kin_capture_is_bound_as_before(&t->capture)) {
         bool raised = false, region = PyTuple_Check(again) && PyTuple_GET_ITEM(again, 3) != Py_None;
         given = region ? launch_region_backward(t, again, grads, &raised) : launch_training_backward(t, saved, grads);
         if (raised) {
