@@ -418,6 +418,7 @@ run_steps(stepper *x)
         if (!x->subgraph->runs[i - x->subgraph->first])
             continue;
         x->c.step = i;
+        kin_culprit_begin_step(&x->c);
         x->c.before = x->c.storages.len;
         x->c.data = asks_data(x, s) ? i + 1 : 0;
         x->c.data_storage = 0;
@@ -569,6 +570,7 @@ end(stepper *x)
     kin_vec_deinit(&x->c.shapes.results);
     kin_vec_deinit(&x->c.storages);
     kin_vec_deinit(&x->c.suspects);
+    kin_vec_deinit(&x->c.begun);
     Py_XDECREF(x->c.device);
 }
 

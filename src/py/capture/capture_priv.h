@@ -39,6 +39,11 @@ typedef struct {
     KIN_VEC(kin_repeated *) at;  /* by key; NULL: it is not known what it asks */
 } kin_repeats;
 
+typedef struct {
+    uint32_t step;
+    uint64_t before; /* how many autograd nodes there were */
+} capture_begun;
+
 /* One capture in progress. */
 typedef struct {
     kin_capture *out;
@@ -59,6 +64,8 @@ typedef struct {
     bool other_data;                     /* KIN_CAPTURE_OTHER_DATA */
     uint32_t step;                       /* that runs */
     KIN_VEC(uint32_t) suspects;          /* steps to be refused if torch cannot go back: they gave a tensor with a gradient other sizes in place, or ran an autograd function */
+    bool found;                          /* ... or the one whose gradient made an operator fail */
+    KIN_VEC(capture_begun) begun;        /* steps so far, with gradients */
     PyObject *const *operands;           /* of that step, if C code alone hands them on to operators; NULL: other code may do something to them first */
     uint32_t noperands;
     kin_repeats repeats;
@@ -154,6 +161,11 @@ typedef struct {
 } stepper;
 /* The object that the value is in this run, borrowed; NULL: it is not there yet. */
 PyObject *capture_operand(const stepper *x, kin_vid vid);
+
+/* -- culprits.c -- */
+void kin_culprit_begin_step(capturing *c);
+/* An operator has failed: if torch was going back, only the step that it was going back through is suspect. */
+void kin_culprit_note(capturing *c);
 
 /* -- whole_calls.c -- */
 /* Runs a step that is captured as a whole. 1: done, 0: it is none, -1: it failed. */

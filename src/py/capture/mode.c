@@ -733,6 +733,8 @@ dispatch(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwna
     else if (positional != NULL)
         refused(c, "%s", "an operator was called in an unknown way");
     Py_XDECREF(positional);
+    if (made == NULL)
+        kin_culprit_note(c);
     return made;
 }
 

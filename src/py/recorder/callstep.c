@@ -39,10 +39,11 @@ rec_build_function(rec *r, const kin_vid *parts, uint32_t n, PyObject *qualname)
 kin_vid
 rec_take_apart(rec *r, kin_vid vid, const kin_vid *items, uint32_t n)
 {
-    enum { MOST = 250 };
+    enum { MOST = 250, MOST_FOUND = 16 };
     const kin_val *val = &r->t->vals.at[vid];
     bool of_call = val->kind == KIN_VAL_STEP && r->t->steps.at[val->step].flags & KIN_STEP_TORCH;
-    return of_call && n <= MOST ? rec_build_tuple(r, items, n, NULL) : vid;
+    bool apart = of_call ? n <= MOST : val->kind == KIN_VAL_SRC && n <= MOST_FOUND;
+    return apart ? rec_build_tuple(r, items, n, NULL) : vid;
 }
 
 void

@@ -489,7 +489,8 @@ bool rec_iter_of(rec *r, kin_vid vid, int ndrop);     /* pushes iter(vid) when m
 bool rec_iter_of_pinned(rec *r, kin_vid range, int ndrop);
 bool rec_items_of(rec *r, kin_vid vid, kin_vid **items, uint32_t *n); /* elements of a known sequence (malloc'ed) */
 bool rec_iterated(rec *r, kin_vid *vid, kin_vid **items, uint32_t *n); /* ... of a range, a text, a tensor, in whose place its rows come */
-/* What to extend a list with, where the items of `vid` are known: what a torch call gave comes apart, so that graphs see where each item goes. */
+/* What to extend a list with, where the items of `vid` are known: what a torch call gave comes apart, so that graphs see where each item goes, and
+ * what was found comes as what it holds, so that a call before it (f(x + 1, *self.args)) need not be over. */
 kin_vid rec_take_apart(rec *r, kin_vid vid, const kin_vid *items, uint32_t n);
 bool rec_use_up(rec *r, kin_vid vid, kin_vid **items, uint32_t *n);   /* ... of an iterator too, which is at its end then */
 unsigned rec_kinds_gone_over(rec *r, const kin_vid *operands, uint32_t n);
