@@ -685,8 +685,8 @@ note_call(capturing *c, PyObject *func, PyObject *args, PyObject *kwargs)
     if (made != NULL || PyErr_Occurred())
         return made;
     bool random = is_row(row, DRAWS_RANDOM), writes = PyTuple_GET_SIZE(written) != 0;
-    if (writes && random)
-        return refused(c, "%s mutates an argument", name);
+    if (random && (writes || c->step == UINT32_MAX))
+        return refused(c, writes ? "%s mutates an argument" : "%s among its gradients", name);
     if (is_row(row, IS_FOREIGN))
         return refused(c, "%s may have side effects", name);
     PyObject *own = find_own_operator(row, args);

@@ -1,0 +1,112 @@
+"""x[mask] = value, where what is assigned does not depend on how much the mask picks, is part of a graph, with and without gradients."""
+import pytest
+import torch
+from launches import kintsugi
+
+
+def body(text):
+    space = {"torch": torch}
+    exec("def fn(x, *r):\n    y = x.clone()\n    " + text.replace("\n", "\n    ") + "\n    return y * 2", space)
+    return space["fn"]
+
+
+WHOLE = {
+    "whole": ("y[y < 0] = 3", [(4, 5, 6)]),
+    "leading dims": ("y[y[..., 0] < 0] = 3", [(4, 5, 6)]),
+    "a row for each": ("y[y[..., 0] < 0] = r[0]", [(4, 5, 6), (6,)]),
+    "one row": ("y[y[..., 0] < 0] = r[0][None]", [(4, 5, 6), (6,)]),
+    "a matrix for each": ("y[y[:, 0, 0] < 0] = r[0]", [(4, 5, 6), (5, 6)]),
+    "last dim": ("y[:, :, r[0] < 0] = 1", [(4, 5, 6), (6,)]),
+    "column": ("y[:, r[0] < 0] = r[1]", [(4, 5), (5,), (4, 1)]),
+    "middle dim": ("y[:, r[0] < 0] = r[1]", [(4, 5, 6), (5,), (4, 1, 6)]),
+    "behind an ellipsis": ("y[..., r[0] < 0] = 7", [(4, 5, 6), (6,)]),
+    "before an ellipsis": ("y[r[0] < 0, ...] = r[1]", [(4, 5, 6), (4,), (6,)]),
+    "beside a number": ("y[r[0] < 0, 2] = r[1]", [(4, 5, 6), (4,), ()]),
+    "beside a slice": ("y[r[0] < 0, 1:3] = r[1]", [(4, 5, 6), (4,), (6,)]),
+    "of a slice": ("y[1:3][y[1:3] > 0] = 7", [(4, 5, 6)]),
+    "of a transposed view": ("y.t()[y.t() > 0] = r[0]", [(4, 5), ()]),
+    "number as tensor": ("y[y < 0] = r[0]", [(4, 5), ()]),
+    "of one element": ("y[y < 0] = r[0]", [(4, 5), (1,)]),
+    "nothing picked": ("y[y > 99] = 2", [(4, 5)]),
+    "method": ("y = y.index_put((y < 0,), torch.tensor(2.0))", [(4, 5)]),
+    "adds": ("y = y.index_put((y < 0,), torch.tensor(2.0), accumulate=True)", [(4, 5)]),
+}
+OTHERS = {
+    "as many as picked": ("y[r[0] < 0] = r[1][: int((r[0] < 0).sum())]", [(4, 5), (4,), (4, 5)]),
+    "from masked": ("y[y < 0] = r[0][y < 0]", [(4, 5), (4, 5)]),
+    "updated": ("y[y < 0] += 1", [(4, 5)]),
+    "method with a gradient for the value": ("y.index_put_((y < 0,), r[0])", [(4, 5), ()]),
+    "empty": ("y[y < 0] = 2", [(0, 5)]),
+    "two masks": ("y[y[:, 0] > 0][:, r[0] > 0] = 2", [(4, 5), (5,)]),
+}
+RAISES = {
+    "mask of another shape": ("y[r[0] < 0] = 7", [(4, 5), (5,)], IndexError),
+    "value of another shape": ("y[y[:, 0] < 0] = r[0]", [(4, 5), (3,)], RuntimeError),
+    "overlapping value": ("y[1:][(y[:-1] > 0)[:, 0]] = y[1]", [(4, 5)], RuntimeError),
+}
+
+
+def outcome(fn, tensors, gradients):
+    tensors = [t.clone().requires_grad_(gradients) for t in tensors]
+    y = fn(*tensors)
+    if gradients:
+        (y * (torch.arange(y.numel()) % 5 + 1).reshape(y.shape)).sum().backward()
+    return [y.detach(), *(t.grad for t in tensors)], y.stride()
+
+
+@pytest.mark.usefixtures("kernels")
+@pytest.mark.compiled_gradients
+@pytest.mark.parametrize("gradients", [False, True], ids=["values", "gradients"])
+@pytest.mark.parametrize("name", [*WHOLE, *OTHERS])
+def test_as_eager(name, gradients):
+    text, sizes = {**WHOLE, **OTHERS}[name]
+    fn = body(text)
+    compiled = kintsugi.compile(fn)
+    with kintsugi.config.patch(training=True):
+        for _ in range(5):
+            tensors = [torch.randn(s) for s in sizes]
+            (wanted, strides), (found, lies) = outcome(fn, tensors, gradients), outcome(compiled, tensors, gradients)
+            assert lies == strides
+            for a, b in zip(found, wanted, strict=True):
+                assert a is b is None or torch.allclose(a, b, rtol=1e-5, atol=1e-5)
+    rows = kintsugi.stats(compiled)["kernels"]
+    assert name not in WHOLE or (rows and all(row["compiled"] and row["parts"] == 1 for row in rows)), rows
+
+
+@pytest.mark.usefixtures("kernels")
+@pytest.mark.parametrize("name", RAISES)
+def test_what_eager_refuses(name):
+    text, sizes, error = RAISES[name]
+    fn = body(text)
+    compiled = kintsugi.compile(fn)
+    for _ in range(4):
+        tensors = [torch.randn(s) for s in sizes]
+        with pytest.raises(error) as wanted:
+            fn(*tensors)
+        with pytest.raises(error) as found:
+            compiled(*tensors)
+        assert str(found.value) == str(wanted.value)
+
+
+@pytest.mark.usefixtures("kernels")
+def test_an_input_is_written_to():
+    def fn(x):
+        x[x > 0] = 1
+        return x * 2
+
+    compiled = kintsugi.compile(fn)
+    for _ in range(4):
+        x = torch.randn(4, 5)
+        given = x.clone()
+        torch.testing.assert_close(compiled(given), fn(x))
+        torch.testing.assert_close(given, x)
+        assert given._version == x._version
+
+
+@pytest.mark.usefixtures("kernels")
+def test_sizes_vary():
+    fn = body("y[y[..., 0] < 0] = r[0]")
+    compiled = kintsugi.compile(fn, dynamic=True)
+    for n in (3, 5, 1, 8, 4, 7, 2):
+        x, row = torch.randn(n, 2 * n, 6), torch.randn(6)
+        torch.testing.assert_close(compiled(x, row), fn(x, row))
