@@ -89,7 +89,7 @@ def test_writes_between_rounds(between):
     compiled = kintsugi.compile(cell)
     for n, length in enumerate(LENGTHS):
         x = torch.randn(2, length, 32)
-        torch.testing.assert_close(compiled(x), eager(x), rtol=1e-4, atol=1e-5, msg=lambda text: f"call {n}, length {length}: {text}")
+        torch.testing.assert_close(compiled(x), eager(x), rtol=1e-3, atol=1e-4, msg=lambda text: f"call {n}, length {length}: {text}")
         kintsugi.wait_for_kernels()
         if n % 7 == 6:  # and between calls
             for each in (eager, cell):
