@@ -243,7 +243,7 @@ _ABOUT_TENSORS = {"isinstance", "issubclass", "type", "hasattr", "getattr", "var
 @functools.lru_cache(maxsize=LIMIT)
 def asks_about_tensors(code):
     """Might the code, or a function in it, ask what a tensor that stands for another cannot tell? (torch.func.grad is no question.)"""
-    if code in _once_differentiable():
+    if code in _once_differentiable() or _runners.get(code) is run_transform:
         return False
     before = None
     for operation, name in engine._operations(code):

@@ -244,9 +244,7 @@ capture_one(stepper *x, const kin_step *s)
     if (PyErr_Occurred())
         return false;
     int whole = capture_whole_call(x, s);
-    if (whole != 0)
-        return whole > 0;
-    if (run_or_repeat(x, s))
+    if (whole > 0 || (whole == 0 && run_or_repeat(x, s)))
         return true;
     return x->data && kin_subgraph_calls(s) && run_on_data(x, s);
 }
