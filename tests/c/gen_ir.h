@@ -46,6 +46,7 @@ typedef struct {
     gen_rng r;
     const gen_options *options;
     kin_ir *p;
+    bool outside;   /* an index is out of bounds: what is read of it is read as a whole, as in graphs that kin_aten_raises_unseen lets through */
 } gen;
 
 static kin_dtype
@@ -149,7 +150,11 @@ gen_view(gen *g, kin_irn x)
         sizes[d] = kin_ir_sizes(g->p, x)[d];
         dims[d] = (d + 1) % ndim;
     }
-    switch (gen_below(&g->r, 7)) {
+    uint32_t kind = gen_below(&g->r, 7);
+    bool part = kind == 2 || kind == 3 || kind == 6;
+    if (g->outside && part)
+        return x;
+    switch (kind) {
     case 0:
         return kin_ir_permute(g->p, x, dims);
     case 1:
@@ -182,8 +187,10 @@ gen_view(gen *g, kin_irn x)
         dims[dim] = -1;
         int64_t limit = sizes[dim];
         sizes[dim] = gen_size(g);
+        bool beyond = gen_below(&g->r, 20) == 0;
+        g->outside = beyond && sizes[dim] > limit;
         kin_irn at = kin_ir_iota(g->p, KIN_I64, dim, ndim, sizes);
-        kin_irn size = kin_ir_const(g->p, KIN_I64, (kin_scalar){.i = limit + (gen_below(&g->r, 20) == 0)}, ndim, sizes);
+        kin_irn size = kin_ir_const(g->p, KIN_I64, (kin_scalar){.i = limit + beyond}, ndim, sizes);
         at = kin_ir_binary(g->p, KIN_IR_REM, at, size);
         return kin_ir_index(g->p, x, dims, &at, 1, ndim, sizes);
     }
@@ -217,7 +224,7 @@ gen_scatter(gen *g, kin_irn x)
     unsigned ndim = kin_ir_at(g->p, x)->ndim;
     int64_t map[KIN_IR_MAX_DIMS], sizes[KIN_IR_MAX_DIMS];
     kin_dtype dtype = (kin_dtype)kin_ir_at(g->p, x)->dtype;
-    if (ndim == 0)
+    if (ndim == 0 || g->outside)
         return x;
     for (unsigned d = 0; d < ndim; d++) {
         map[d] = d;

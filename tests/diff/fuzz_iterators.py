@@ -6,6 +6,7 @@ iterators still have afterwards, exceptions. Calls differ in the data that decid
 import argparse
 import itertools  # noqa: F401 - for the programs
 import operator  # noqa: F401
+import os
 import random
 
 import torch
@@ -150,6 +151,13 @@ def observe(function, x):
         return repr(error), list(LOG)
 
 
+def same(expected, got):
+    """Kernels may round otherwise than eager in the last digits of a tensor's elements; without them nothing differs."""
+    if repr(expected) == repr(got) or os.environ.get("KINTSUGI_KERNELS") == "0" or not isinstance(expected[0], list) or not isinstance(got[0], list):
+        return repr(expected) == repr(got)
+    return repr(expected[1:]) == repr(got[1:]) and torch.allclose(torch.tensor(expected[0]), torch.tensor(got[0]), rtol=1e-5, atol=1e-5, equal_nan=True)
+
+
 def inputs(i):
     return torch.full((3,), [0.5, 0.5, 3.0, -4.0, 0.5, 20.0, 3.0][i % 7])
 
@@ -163,7 +171,7 @@ def run(seed, compile):
     for i in range(7):
         expected = observe(space["program"], inputs(i))
         got = observe(compiled, inputs(i))
-        if repr(expected) != repr(got):
+        if not same(expected, got):
             return f"seed {seed}, call {i}\n{text}\nexpected {expected}\ngot      {got}"
     return None
 

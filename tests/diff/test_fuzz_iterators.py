@@ -34,3 +34,9 @@ def test_programs_with_freed_memory_overwritten():
     command = [sys.executable, fuzz.__file__, "--seed", "4040", "--count", "20"]
     done = subprocess.run(command, env=os.environ | {"PYTHONMALLOC": "debug"}, capture_output=True, text=True, timeout=500, check=False)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+
+
+def test_programs_with_kernels():
+    command = [sys.executable, fuzz.__file__, "--seed", "61050", "--count", "60"]
+    done = subprocess.run(command, env=os.environ | {"KINTSUGI_KERNELS": "1"}, capture_output=True, text=True, timeout=500, check=False)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]

@@ -1,4 +1,5 @@
-"""An index out of range raises eager's error also where the element does not hang on the index: what is indexed is the same everywhere."""
+"""An index out of range raises eager's error also where the element does not hang on the index (what is indexed is the same everywhere), and where
+nobody reads the element."""
 import pytest
 import torch
 import torch.nn.functional as F
@@ -16,6 +17,11 @@ FUNCTIONS = {
     "embedding": lambda x, i: F.embedding(i, torch.ones(7, 3)) + x.sum(),
     "two dims": lambda x, i: torch.zeros(7, 7)[i, i] + x[0],
     "half": lambda x, i: torch.full((7,), 2.0, dtype=torch.bfloat16)[i] + x[0].bfloat16(),
+    "a slice of what is read": lambda x, i: (x[0][i] * 2)[:2] + 1,
+    "read places": lambda x, i: x[0][i][torch.tensor([0, 1])] + 1,
+    "less than nothing beside it": lambda x, i: F.pad(x[0][i] * 2, (0, -3)) + 1,
+    "written over": lambda x, i: torch.cat([x[0][i].sin(), x[1]])[5:] + 1,
+    "a diagonal": lambda x, i: x[0][i].expand(5, 5).diagonal()[:2] + 1,
 }
 
 

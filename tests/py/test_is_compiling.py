@@ -2,6 +2,7 @@
 
 import sys
 import types
+import warnings
 
 import pytest
 import torch
@@ -311,6 +312,24 @@ def test_a_call_that_has_changed_something_is_not_made_again(name):
                "leaves_open": library.log == [2], "fills_a_view": x[0].item() == 3, "advances": next(library.source) == 1,
                "counts": library.norm.num_batches_tracked.item() == 1}  # once
     assert changed[name]
+
+
+def test_a_call_that_has_warned_in_python_code_of_torch_is_not_made_again():
+    """Masked tensors warn of operators that they do not have, and then these raise."""
+    def program(x, masked):
+        torch.vmap(lambda t: t * 2)(x)  # asks whether something is compiling
+        return torch.mm(masked, x)
+
+    x = torch.ones(3, 3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        masked = torch.masked.masked_tensor(x, x > 0)
+    for function in (program, kintsugi.compile(program)):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            with pytest.raises(TypeError):
+                function(x, masked)
+        assert len(caught) == 1
 
 
 def test_a_call_that_fails_without_being_told_as_well_raises_that():

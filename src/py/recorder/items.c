@@ -382,13 +382,24 @@ add_endless(rec *r, rec_virtual *f)
     return item != 0 && rec_virtual_push(f, item);
 }
 
+/* An iterator that was asked at its end gives nothing ever after, also where its container grows. Others may ask it again. */
+static bool
+end_is_noticed(rec *r, kin_vid it, const rec_virtual *f)
+{
+    bool changes = f->of != 0 || (f->over & ~REC_OVER_FIXED) != 0;
+    return changes && !f->given && (O(r, it) == NULL || kin_reference_count(O(r, it)) > 1);
+}
+
 bool
 rec_next_item(rec *r, kin_vid it, kin_vid *item)
 {
     rec_virtual *f = VIRTUAL(r, it);
     *item = 0;
-    if (f->pos >= f->n && f->endless == ENDS)
+    if (f->pos >= f->n && f->endless == ENDS) {
+        if (end_is_noticed(r, it, f))
+            rec_step(r, KIN_STEP_NEXT, KIN_STEP_MUTATES, &it, 1);
         return true;
+    }
     if (f->pos >= f->n && !add_endless(r, f))
         return false;
     *item = f->items[f->pos++];

@@ -315,6 +315,7 @@ typedef struct rec {
     bool unchecked;        /* the current instruction reads or changes torch modes, so it is not cross-checked */
     enum { CLASSES_NOT_ASKED, NO_CLASS_VARIES, A_CLASS_VARIES } classes_vary; /* did anything of some class differ between calls (open_values.c)? */
     bool meta_asked;         /* the current instruction's rule made tensor metadata a fact */
+    bool dispatched;         /* a __torch_dispatch__ of torch's own, which is Python and may warn, did what a call does */
 } rec;
 
 /* An interned string, made once. */

@@ -52,7 +52,7 @@ leaves_generators(const rec *r)
 bool
 rec_leaves_no_mark(rec *r, uint32_t kept)
 {
-    if (r->status != KIN_OK || r->region != NULL || r->join != 0 || leaves_generators(r) || !rec_changes_undone(r))
+    if (r->status != KIN_OK || r->region != NULL || r->join != 0 || r->dispatched || leaves_generators(r) || !rec_changes_undone(r))
         return false;
     for (uint32_t i = 1; i < r->t->steps.len; i++)
         if (!leaves_no_mark(r, &r->t->steps.at[i], i < kept))

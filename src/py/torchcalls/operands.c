@@ -89,6 +89,8 @@ row_of_tensor(rec *r, kin_vid vid)
     r->skip_expected = true; /* torch's own code for such classes is Python */
     if (kind == REC_TENSOR_DISPATCHES)
         return row_of_dispatch(r, O(r, vid));
+    PyObject *hook = hook_of(Py_TYPE(O(r, vid)), REC_STR("__torch_dispatch__"));
+    r->dispatched = r->dispatched || (hook != NULL && PyFunction_Check(hook));
     return kind == REC_TENSOR_OVERRIDES && !r->overrides_off ? KIN_ROW_TENSOR_SUBCLASS : REC_RUNS_NO_CODE;
 }
 
