@@ -223,6 +223,73 @@ def test_going_back_twice(fn):
                 torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
 
 
+# -- views ------------------------------------------------------------------------------------------------------------------------------
+
+
+def of_the_input(x):
+    return Reversed.apply(x, 0.3)
+
+
+def of_a_view_of_the_input(x):
+    return Reversed.apply(x.t()[1:], 0.3).t()
+
+
+def beside_its_input(x):
+    y = x @ WEIGHT
+    return Reversed.apply(y, 0.3), y
+
+
+def beside_another_view(x):
+    y = (x @ WEIGHT).transpose(0, 1)
+    return y[1:], Reversed.apply(y, 0.3)[:2]
+
+
+def two_views_of_it(x):
+    y = Reversed.apply(x @ WEIGHT, 0.3)
+    return y[1:], y.transpose(0, 1)
+
+
+def alone(x):
+    return Reversed.apply(x @ WEIGHT, 0.3)
+
+
+def written(x):
+    return Dirty.apply(x * 1) * 2, Dirty.apply(x @ WEIGHT)
+
+
+def written_beside_a_view(x):
+    y = x @ WEIGHT
+    z = y.detach()
+    return Dirty.apply(y), z
+
+
+def part_behind(x):
+    y = Reversed.apply(x @ WEIGHT, 0.3)
+    torch._dynamo.graph_break()
+    return y.sin()
+
+
+@pytest.mark.parametrize("fn", [of_the_input, of_a_view_of_the_input, beside_its_input, beside_another_view, two_views_of_it, alone, written, written_beside_a_view, part_behind],
+                         ids=lambda fn: fn.__name__)
+def test_views_that_leave_the_graph(fn):
+    """Torch derives views of the same memory from one another, and must not leave out a function between them."""
+
+    def run(fn, x):
+        leaf, WEIGHT.grad = x.clone().requires_grad_(), None
+        results = fn(leaf)
+        results = results if isinstance(results, tuple) else (results,)
+        sum((r * (torch.arange(r.numel()) % 5).reshape(r.shape)).sum() for r in results).backward()
+        return [*(r.detach().clone() for r in results), leaf.grad, WEIGHT.grad], [r.requires_grad for r in results]
+
+    compiled = kintsugi.compile(fn)
+    for _ in range(5):
+        x = torch.randn(6, 6)
+        (wanted, requires), (found, asks) = run(fn, x), run(compiled, x)
+        assert asks == requires
+        for a, b in zip(found, wanted, strict=True):
+            assert a is b is None or torch.allclose(a, b, rtol=1e-4, atol=1e-4)
+
+
 # -- what changes --------------------------------------------------------------------------------------------------------------------
 
 

@@ -569,6 +569,7 @@ end(stepper *x)
     kin_vec_deinit(&x->c.storages);
     kin_vec_deinit(&x->c.suspects);
     kin_vec_deinit(&x->c.begun);
+    kin_vec_deinit(&x->c.passed);
     Py_XDECREF(x->c.device);
 }
 

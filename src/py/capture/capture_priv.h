@@ -65,6 +65,7 @@ typedef struct {
     uint32_t step;                       /* that runs */
     KIN_VEC(uint32_t) suspects;          /* steps to be refused if torch cannot go back: they gave a tensor with a gradient other sizes in place, or ran an autograd function */
     bool found;                          /* ... or the one whose gradient made an operator fail */
+    KIN_VEC(uint32_t) passed;            /* older storages in which results of autograd functions lie: views that torch cannot derive from what else lies there */
     KIN_VEC(capture_begun) begun;        /* steps so far, with gradients */
     PyObject *const *operands;           /* of that step, if C code alone hands them on to operators; NULL: other code may do something to them first */
     uint32_t noperands;

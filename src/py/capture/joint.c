@@ -24,6 +24,24 @@ is_of_input(const capturing *c, uint32_t number)
     return storage_of(c, number) <= c->out->ninputs; /* storages are numbered from the inputs on */
 }
 
+static bool
+wants(const capturing *c, uint32_t number)
+{
+    return kin_tensor_requires_grad(PyList_GET_ITEM(c->out->fakes, number));
+}
+
+/* Is it a view that an autograd function has given? Where it leaves the graph beside what it is a view of, torch would derive it without that function. */
+static bool
+is_passed(capturing *c, uint32_t number)
+{
+    for (uint32_t i = 0; i < c->passed.len; i++)
+        if (c->passed.at[i] == storage_of(c, number) && wants(c, number)) {
+            kin_capture_refuse(c, "a view that an autograd function has given is a result of the graph");
+            return true;
+        }
+    return false;
+}
+
 /* Fake tensors among the results that have memory of their own, each once. */
 static bool
 collect(capturing *c, PyObject *obj, kin_capture_numbers *all)
@@ -33,19 +51,15 @@ collect(capturing *c, PyObject *obj, kin_capture_numbers *all)
         for (uint32_t i = 0; i < all->len; i++)
             if (all->at[i] == number)
                 return true;
-        return number < c->out->ninputs || is_of_input(c, number) || kin_vec_push(all, number) == KIN_OK;
+        if (number >= c->out->ninputs && is_of_input(c, number))
+            return !is_passed(c, number);
+        return number < c->out->ninputs || kin_vec_push(all, number) == KIN_OK;
     }
     if (PyTuple_Check(obj) || PyList_CheckExact(obj))
         for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(obj); i++)
             if (!collect(c, PySequence_Fast_GET_ITEM(obj, i), all))
                 return false;
     return true;
-}
-
-static bool
-wants(const capturing *c, uint32_t number)
-{
-    return kin_tensor_requires_grad(PyList_GET_ITEM(c->out->fakes, number));
 }
 
 /* Who speaks for a result: itself, or where several results share memory the tensor that this memory was made for; the others are
@@ -83,7 +97,7 @@ find_results(capturing *c)
         uint32_t speaker = speaker_of(c, &all, all.at[i]);
         if (!wants(c, all.at[i]))
             continue;
-        ok = wants(c, speaker) && add_result(c, speaker);
+        ok = wants(c, speaker) && (speaker == all.at[i] || !is_passed(c, all.at[i])) && add_result(c, speaker);
         if (!wants(c, speaker))
             kin_capture_refuse(c, "a result with gradients shares memory with one without");
     }

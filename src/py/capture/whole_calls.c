@@ -91,6 +91,18 @@ calls_autograd_function(const stepper *x, const kin_step *s)
            kin_is_autograd_apply(capture_operand(x, x->t->vids.at[s->args]));
 }
 
+/* False without memory. */
+static bool
+note_passed(capturing *c, PyObject *made)
+{
+    uint32_t number = kin_capture_number(made);
+    uint32_t storage = number == UINT32_MAX ? 0 : kin_aten_at(c->out->graph, c->entries.at[number].val)->storage;
+    bool ok = storage == 0 || storage > c->before || kin_vec_push(&c->passed, storage) == KIN_OK;
+    for (Py_ssize_t i = 0; ok && number == UINT32_MAX && PyTuple_Check(made) && i < PyTuple_GET_SIZE(made); i++)
+        ok = note_passed(c, PyTuple_GET_ITEM(made, i));
+    return ok;
+}
+
 /* The operators that its forward calls are captured; where torch goes over them again, it calls the function instead (py/training/again.c). */
 static bool
 run_autograd_function(stepper *x, const kin_step *s)
@@ -99,7 +111,7 @@ run_autograd_function(stepper *x, const kin_step *s)
     PyObject *function = capture_operand(x, x->t->vids.at[s->args]), *args = s->ref == 0 ? arguments_of(x, s, NULL) : NULL;
     PyObject *made = args == NULL || kin_vec_push(&x->c.suspects, x->c.step) != KIN_OK ? NULL : PyObject_CallObject(function, args);
     bool ok = made != NULL && x->c.out->calls.len > first && kin_capture_note_whole(&x->c, first, function, args, NULL, made) &&
-              kin_capture_note_bindings(&x->c, PyTuple_GET_ITEM(args, 0));
+              kin_capture_note_bindings(&x->c, PyTuple_GET_ITEM(args, 0)) && note_passed(&x->c, made);
     if (made != NULL && !ok)
         kin_capture_refuse(&x->c, "it is an autograd function that calls no operator, or whose backward uses too much");
     Py_XDECREF(args);
