@@ -163,3 +163,22 @@ def test_arguments_are_data():
     for n in range(6):
         assert torch.equal(compiled(x, torch.tensor(n)), run(x, torch.tensor(n)))
     assert kintsugi.stats(compiled)["guard_misses"] == 0
+
+
+class Normed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.mean = nn.Buffer(torch.zeros(1))
+
+    def forward(self, x, mean):
+        nn.functional.batch_norm(torch.ones(2, 1), mean, torch.ones(1), training=True, momentum=0.6)
+        return x.sin() if self.mean < 0.5 else x.cos()
+
+
+def test_argument_that_is_written_to_unsaid():
+    """In a later call only, the argument is the tensor that decides."""
+    eager, module, x = Normed(), Normed(), torch.rand(3)
+    compiled = kintsugi.compile(module)
+    for _ in range(3):
+        assert torch.equal(compiled(x, torch.zeros(1)), eager(x, torch.zeros(1)))
+    assert torch.equal(compiled(x, module.mean), eager(x, eager.mean))

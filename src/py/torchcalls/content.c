@@ -96,6 +96,14 @@ may_write(rec *r, const kin_step *s, bool *shares)
     return s->kind == KIN_STEP_CALL ? !computes_content(r, r->t->vids.at[s->args]) : s->kind != KIN_STEP_BUILD_TUPLE;
 }
 
+/* May the call write to tensors that others hold, arguments that share memory among them? Operators of libraries may. */
+static bool
+writes_unsaid(rec *r, const kin_step *s)
+{
+    PyObject *callee = s->kind == KIN_STEP_CALL && s->flags & KIN_STEP_TORCH && s->nargs > 0 ? O(r, r->t->vids.at[s->args]) : NULL;
+    return callee != NULL && ((rec_callable_knows(callee, KIN_KNOWS_WRITES) && s->nargs > 3) || rec_is_torch_operator(callee)); /* embedding(x, weight) and its like write nothing */
+}
+
 /* Has nothing since the epoch began written to one of the leaves? */
 static bool
 are_unwritten(rec *r, const leaf_list *found)
@@ -113,7 +121,7 @@ are_unwritten(rec *r, const leaf_list *found)
         for (uint32_t k = 0; k < s->nargs && !takes; k++)
             for (uint32_t j = 0; j < shared.len && !takes; j++)
                 takes = r->t->vids.at[s->args + k] == shared.at[j];
-        unwritten = !(s->kind == KIN_STEP_BINARY && s->imm >= KIN_BINARY_INPLACE && s->flags & KIN_STEP_TORCH) && (!takes || !may_write(r, s, &shares));
+        unwritten = !writes_unsaid(r, s) && !(s->kind == KIN_STEP_BINARY && s->imm >= KIN_BINARY_INPLACE && s->flags & KIN_STEP_TORCH) && (!takes || !may_write(r, s, &shares));
         if (unwritten && takes && shares && s->out != 0)
             unwritten = kin_vec_push(&shared, s->out) == KIN_OK;
     }
