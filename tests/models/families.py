@@ -313,7 +313,6 @@ FAMILIES = {
 BREAKS = {
     "longformer": "global attention is a branch of its own where a token asks for it: is_index_global_attn.flatten().any().item()",
     "led": "as longformer",
-    "encodec": "padding is computed with tensors, and compared: if length <= max_pad",
     "vilt": "an image's patches are picked by how many its mask leaves",
     "qwen2_vl": "positions are computed from image_grid_thw.tolist()",
 }

@@ -70,7 +70,9 @@ enum {
                                 * no identity and no item of an iterator, in which something could be that changes */
     KIN_KNOWS_NUMBERS = 512, /* computes a number of numbers */
     KIN_KNOWS_MOVES = 1024,  /* puts its operands, whatever they are, into the list or dict that it is called on */
-    KIN_KNOWS_MOVES_ITEMS = 2048 /* ... those that its operand, a list, tuple or dict, holds */
+    KIN_KNOWS_MOVES_ITEMS = 2048, /* ... those that its operand, a list, tuple or dict, holds */
+    KIN_KNOWS_WRITES = 8192, /* may write to tensors among its operands, though neither its name nor an argument `out` says so */
+    KIN_KNOWS_CONTENT = 4096 /* gives a tensor, whose content follows from its operands and what they hold; writes to none of them */
 };
 
 /* The effects of a kind of step. */

@@ -164,6 +164,12 @@ kin_make_init(PyObject *torch_module)
     return make.ready ? KIN_OK : KIN_BREAK;
 }
 
+bool
+kin_make_ready(void)
+{
+    return make.ready;
+}
+
 /* -- making ----------------------------------------------------------------------------------------------------- */
 
 /* The Tensor object of a handle, which is given up. */

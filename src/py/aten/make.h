@@ -8,6 +8,7 @@
 
 /* After kin_aten_init. KIN_BREAK: this build of torch lacks something, so graphs are not compiled. */
 kin_status kin_make_init(PyObject *torch_module) KIN_MUST_CHECK;
+bool kin_make_ready(void); /* has it succeeded? */
 
 /* A new tensor with undefined contents; strides in elements. NULL with an exception. */
 PyObject *kin_tensor_new(kin_dtype dtype, unsigned ndim, const int64_t *sizes, const int64_t *strides, bool meta);

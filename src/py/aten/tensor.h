@@ -61,6 +61,12 @@ unsigned kin_meta_mask(PyObject *record);
 /* First difference in words, e.g. "size mismatch at index 0. expected 3, actual 4" (new str). */
 PyObject *kin_meta_explain(PyObject *tensor, PyObject *record);
 
+bool kin_has_plain_content(PyObject *tensor); /* an exact torch.Tensor or Parameter in the main memory, which is what it seems */
+/* A bytes object with what an ordinary small tensor in the main memory holds (new reference), and the test against it. NULL without an
+ * exception: it is no such tensor. */
+PyObject *kin_content_make(PyObject *tensor);
+bool kin_content_match(PyObject *tensor, PyObject *record);
+
 /* A tensor in a few characters: "f32[3, 4][4, 1]cpu" (new str). */
 PyObject *kin_tensor_note(PyObject *tensor);
 /* The device that a note ends with, "cuda:0"; NULL: it is no note of a tensor (NULL, another object). */

@@ -32,7 +32,7 @@ find_traits(kin_arm *a)
         kin_fact_kind kind = (kin_fact_kind)t->facts.at[op->fact].kind;
         if (kind == KIN_FACT_TYPE || kind == KIN_FACT_TYPE_VERSION)
             a->traits[op->vid] |= KIN_TRAIT_TYPED;
-        if (kind != KIN_FACT_T_META && kind != KIN_FACT_SAME && kind != KIN_FACT_NOT_SAME)
+        if (kind != KIN_FACT_T_META && kind != KIN_FACT_T_DATA && kind != KIN_FACT_SAME && kind != KIN_FACT_NOT_SAME)
             a->traits[op->vid] |= KIN_TRAIT_FIRM;
     }
 }

@@ -139,7 +139,7 @@ kin_arm_fact(kin_arm *a, const kin_fact *fact, PyObject *obj)
         return arm_empty_cell(a, fact, obj);
     case KIN_FACT_SAME: case KIN_FACT_NOT_SAME:
         return arm_alias(a, fact);
-    case KIN_FACT_T_META: case KIN_FACT_CALL_IS: case KIN_FACT__COUNT:
+    case KIN_FACT_T_META: case KIN_FACT_T_DATA: case KIN_FACT_CALL_IS: case KIN_FACT__COUNT:
         break;
     }
     return false;

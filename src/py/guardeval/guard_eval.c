@@ -68,7 +68,7 @@ kin_guard_each_miss(kin_entry *v, PyObject **slots, void (*tell)(const kin_fact 
         PyObject *obj = value_of(v, 0, f->vid, p->cur, slots);
         if (kin_guard_holds(&v->refs, f, obj, value_of(v, 0, f->vid2, p->cur, slots)))
             continue;
-        if (f->kind != KIN_FACT_T_META && f->kind != KIN_FACT_EQ)
+        if (f->kind != KIN_FACT_T_META && f->kind != KIN_FACT_EQ && f->kind != KIN_FACT_T_DATA)
             return; /* what is read behind it may not be what it takes it for */
         tell(f, f->vid, obj, arg);
     }

@@ -311,6 +311,8 @@ kin_guard_holds(const kin_refs *refs, const kin_fact *fact, PyObject *obj, PyObj
         return PyCell_Check(obj) && PyCell_GET(obj) == NULL;
     case KIN_FACT_T_META:
         return kin_meta_match(obj, ref);
+    case KIN_FACT_T_DATA:
+        return kin_content_match(obj, ref);
     case KIN_FACT_SAME:
         return obj == obj2;
     case KIN_FACT_NOT_SAME:

@@ -1,6 +1,7 @@
 /* A call that no cache entry fits: why, and whether it is recorded; the new entry, and its graphs for a custom backend. */
 #include "core/base/clock.h"
 #include "py/aten/modes.h"
+#include "py/aten/make.h"
 #include "py/aten/tensor.h"
 #include "py/backend/custom.h"
 #include "py/compat/codes.h"
@@ -55,6 +56,8 @@ prepare_torch(kin_state *st, PyObject *name)
         return st->aten_ready;
     PyObject *torch = PyImport_ImportModule("torch");
     st->aten_ready = torch != NULL && kin_aten_init(torch) == KIN_OK;
+    if (st->aten_ready && kin_make_init(torch) != KIN_OK)
+        PyErr_Clear(); /* then no tensor's content is known while recording */
     st->aten_failed = !st->aten_ready;
     if (st->aten_failed) {
         warn_unusable();

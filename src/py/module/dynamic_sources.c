@@ -30,7 +30,7 @@ note_fact(const kin_entry *v, const kin_fact *fact, bool entry, PyObject *set)
 {
     PyObject *ref = kin_refs_get(&v->refs, fact->ref), *cls;
     switch ((kin_fact_kind)fact->kind) {
-    case KIN_FACT_EQ: case KIN_FACT_LEN:
+    case KIN_FACT_EQ: case KIN_FACT_LEN: case KIN_FACT_T_DATA:
         add_source(kin_value_source(v, fact->vid), entry, set);
         break;
     case KIN_FACT_T_META: /* in a later epoch, where the tensor is not known any more */
@@ -114,6 +114,8 @@ note_with_size(const kin_fact *fact, kin_vid vid, PyObject *obj, void *arg)
         note_fact(n->v, fact, true, n->set);
         add_source(kin_alike_source(n->v, vid), true, n->set); /* layers of one cache have one length, though only some were looked at so far */
     }
+    if (fact->kind == KIN_FACT_T_DATA) /* counters, one for each layer */
+        note_fact(n->v, fact, true, n->set);
     if (fact->kind == KIN_FACT_T_META && kin_meta_only_sizes(obj, ref, &differ))
         for (int d = 0; d < 64; d++)
             if (differ >> d & 1)
@@ -128,7 +130,7 @@ kin_dynamic_note_miss(kin_entry *v, const kin_guard_miss *miss, PyObject **slots
     const kin_fact *fact = &v->trace.facts.at[miss->fact];
     size_notes notes = {v, set, sizes, batch};
     PyObject *ref = kin_refs_get(&v->refs, fact->ref);
-    if (fact->kind == KIN_FACT_T_META || (fact->kind == KIN_FACT_EQ && PyLong_CheckExact(ref)))
+    if (fact->kind == KIN_FACT_T_META || fact->kind == KIN_FACT_T_DATA || (fact->kind == KIN_FACT_EQ && PyLong_CheckExact(ref)))
         kin_guard_each_miss(v, slots, note_with_size, &notes);
     else
         note_fact(v, fact, true, set);

@@ -33,7 +33,7 @@ rec_truth(rec *r, kin_vid vid)
     if (rec_is_const(r, vid) && (rec_is_plain_value(obj) || !has_own_truth(tp)))
         return PyObject_IsTrue(obj);
     if (kin_is_tensor(obj))
-        return -1;
+        return rec_known_truth(r, vid);
     if (f != NULL) {
         if (f->known && (f->kind == VIRTUAL_TUPLE || f->kind == VIRTUAL_LIST || f->kind == VIRTUAL_DICT))
             return f->n != 0;

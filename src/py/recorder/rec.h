@@ -84,6 +84,7 @@ typedef struct {
     bool of_sizes;        /* ... only through the sizes of tensors */
     bool unbacked;        /* a tensor, or several, whose sizes may depend on data: those that are not in kept_sizes only */
     uint64_t kept_sizes, data_sizes; /* sizes of its operands, as bits by size modulo 64: fixed ones, and those that depend on data */
+    kin_ref content;      /* tensors that were there before the epoch: what they held when they were first met; 0: not known */
     bool sized;           /* a tensor whose sizes differ from call to call, or a number computed from such sizes */
     uint32_t open_epoch;  /* tensors: meta epoch + 1 for which dynamic_dims holds */
     uint64_t dynamic_dims;

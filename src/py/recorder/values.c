@@ -42,6 +42,16 @@ note_tensor(rec *r, kin_vid vid, PyObject *tensor)
     Py_XDECREF(note);
 }
 
+/* What a small tensor of the program's holds; later it may be gone (torchcalls/content.c). */
+static void
+note_content(rec *r, kin_vid vid, PyObject *tensor)
+{
+    PyObject *content = kin_content_make(tensor);
+    r->info.at[vid].content = content != NULL ? rec_ref(r, content) : 0;
+    PyErr_Clear();
+    Py_XDECREF(content);
+}
+
 /* A value that Python code computes between the calls of a graph is an operand of them, and code that examines the graph, or compiles it
  * before it has run, needs an example. */
 static void
@@ -143,8 +153,10 @@ rec_src(rec *r, kin_vid parent, kin_access access, uint32_t key, PyObject *obj)
     kin_vid vid = rec_value(r, (kin_val){.kind = KIN_VAL_SRC, .access = (uint8_t)access, .epoch = (uint16_t)epoch,
                                          .parent = parent, .key = key}, obj);
     *slot = vid;
-    if (obj != NULL && kin_is_tensor(obj))
+    if (obj != NULL && kin_is_tensor(obj)) {
         note_tensor(r, vid, obj);
+        note_content(r, vid, obj);
+    }
     kin_vid known = epoch != 0 ? rec_recognise(r, vid) : vid;
     if (known != vid)
         *map_slot(r, r->value_numbers, epoch, parent, (uint32_t)access, key) = known;

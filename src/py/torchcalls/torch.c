@@ -268,6 +268,8 @@ static void
 write_node(rec *r, const rec_args *given, kin_vid *fixed, const char *name)
 {
     int row = rec_is_number_of_tensor(r, given) ? KIN_ROW_TENSOR_TO_NUMBER : data_row(name);
+    if ((row == KIN_ROW_TENSOR_ITEM || row == KIN_ROW_TENSOR_TO_NUMBER) && rec_call_known_number(r, given))
+        return;
     bool leaves = row >= 0; /* what the call returns is not for a graph */
     bool number = row == KIN_ROW_TENSOR_ITEM || row == KIN_ROW_TENSOR_TO_NUMBER || (row == KIN_ROW_TENSOR_TOLIST && rec_holds_integers(O(r, given->args[0])));
     int from = row;

@@ -5,6 +5,12 @@
 #include "py/compat/kinds.h"
 #include "py/recorder/rec.h"
 
+/* ---- content.c ---- */
+/* Does what the tensor holds follow from constants and small tensors of the program's? Then guards ask for that, and it is known. It is alive. */
+bool rec_has_known_content(rec *r, kin_vid tensor);
+int rec_known_truth(rec *r, kin_vid tensor); /* -1: it has none, or its content is not known */
+bool rec_call_known_number(rec *r, const rec_args *a); /* x.item(), int(x) and their like of such a tensor */
+
 /* ---- logging.c ---- */
 void rec_logging_load(rec *r);
 void rec_logging_free(rec *r);
