@@ -384,6 +384,23 @@ test_what_programs_ask(void)
     CHECK(!kin_sizes_eval(s, &size, n)); /* and now nothing gives the remainder */
     kin_sizes_free(s);
     s = new_sizes(1, 4);
+    CHECK(kin_sizes_ask(s, KIN_SIZES_DIVIDES, 1));
+    for (int64_t k = 8; k < 40; k += 2)
+        CHECK(kin_sizes_add(s, &k, (int64_t[]){8 * k, 3 * k, 4, 0}));
+    size = 28;
+    CHECK(kin_sizes_eval(s, &size, n) && n[0] == 224 && n[1] == 84);
+    size = 30;
+    CHECK(kin_sizes_eval(s, &size, n)); /* 90 is no multiple of 4, as 30 was not */
+    kin_sizes_free(s);
+    s = new_sizes(1, 4);
+    CHECK(kin_sizes_ask(s, KIN_SIZES_DIVIDES, 1));
+    for (int64_t k = 8; k < 40; k += 4)
+        CHECK(kin_sizes_add(s, &k, (int64_t[]){8 * k, k, 4, 0}));
+    CHECK(!kin_sizes_eval(s, &size, n)); /* all plans were for multiples of 4 */
+    size = 24;
+    CHECK(kin_sizes_eval(s, &size, n) && n[0] == 192);
+    kin_sizes_free(s);
+    s = new_sizes(1, 4);
     CHECK(kin_sizes_ask(s, KIN_SIZES_EXTREME, 1));
     for (int64_t k = 2; k < 9; k++)
         CHECK(kin_sizes_add(s, &k, (int64_t[]){8 * k, k, 10, k}));

@@ -471,3 +471,19 @@ def test_effects_wait_for_calls_that_raise_at_some_sizes():
             compiled(x, n)
         assert len(seen) == before, n
     assert runs(compiled) > 4
+
+
+@pytest.mark.parametrize("sizes", [(2, 9, 16, 6, 130, 20, 64, 17, 15, 31, 33, 131, 11), (32, 64, 96, 128, 40, 41, 48, 33, 57)], ids=["even first", "multiples first"])
+def test_sizes_that_do_not_divide_up(sizes):
+    """A sum over pairs and the pairs in another order are one kernel where the number of rows is even, and two where it is not."""
+
+    def fn(x):
+        pairs = (x * 2).view(x.shape[0], 2, 4).transpose(0, 1).contiguous()
+        return pairs.sum(0), pairs.transpose(0, 1) + 1
+
+    compiled = kintsugi.compile(fn, dynamic=True)
+    for n in sizes:
+        x = torch.randn(n, 8)
+        for a, b in zip(compiled(x), fn(x), strict=True):
+            torch.testing.assert_close(a, b)
+    assert not [event for event in kintsugi.events() if event["event"] == "bug"]

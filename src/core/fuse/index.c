@@ -405,6 +405,13 @@ kin_ix_begins_at(kin_ix_space *s, kin_ix e, int64_t at)
 }
 
 void
+kin_ix_note_split(kin_ix_space *s, int64_t size, int64_t by)
+{
+    if (s->varying)
+        note(s, (kin_sizes_question){.asks = KIN_SIZES_DIVIDES, .a = size, .b = by}, 0, 0);
+}
+
+void
 kin_ix_note_division(kin_ix_space *s, kin_ix a, int64_t by)
 {
     const kin_ix_expr *x = kin_ix_at(s, a);

@@ -31,7 +31,8 @@ typedef enum {
     KIN_SIZES_PARTS,     /* a divided by b and rounded up is `gives`, whatever it is */
     KIN_SIZES_PLACE,     /* `gives` is where place a of a dim of b elements lies (kin_sizes_place), whatever it is */
     KIN_SIZES_BETWEEN,   /* `gives` elements lie from b up to a, none if b is greater */
-    KIN_SIZES_EQUAL      /* are a and b equal? */
+    KIN_SIZES_EQUAL,     /* are a and b equal? */
+    KIN_SIZES_DIVIDES    /* is a a multiple of b? */
 } kin_sizes_asks;
 
 typedef struct {

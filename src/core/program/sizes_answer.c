@@ -287,6 +287,7 @@ has_same_answer(const kin_sizes *s, const asked *q, const int64_t now[3], const 
     case KIN_SIZES_ORDER: return order;
     case KIN_SIZES_EXTREME: return order && now[2] == (then[2] == then[0] ? now[0] : now[1]);
     case KIN_SIZES_EQUAL: return (now[0] == now[1]) == (then[0] == then[1]);
+    case KIN_SIZES_DIVIDES: return any && then[1] != 0 && (rest == 0) == (then[0] % then[1] == 0);
     case KIN_SIZES_VALUE: return now[0] == then[0];
     case KIN_SIZES_WRAPPED: return any && now[2] == rest;
     case KIN_SIZES_PLACE: return now[2] == kin_sizes_place(now[0], now[1]);
