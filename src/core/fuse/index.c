@@ -28,10 +28,22 @@ kin_ix_init(kin_ix_space *s)
     (void)kin_ix_const(s, 0);
 }
 
+/* All but those for which variables were split, as they stay split. */
+static void
+forget_questions(kin_ix_space *s)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < s->asked.len; i++)
+        if (s->asked.at[i].is.asks == KIN_SIZES_DIVIDES)
+            s->asked.at[kept++] = s->asked.at[i];
+    s->asked.len = kept;
+}
+
 void
 kin_ix_clear(kin_ix_space *s)
 {
-    s->exprs.len = s->terms.len = s->atoms.len = s->asked.len = 0;
+    s->exprs.len = s->terms.len = s->atoms.len = 0;
+    forget_questions(s);
     kin_intern_clear(&s->expr_keys);
     kin_intern_clear(&s->atom_keys);
     s->split = s->failed = false;
@@ -299,6 +311,14 @@ leading_part(kin_ix_space *s, kin_ix rest, int64_t by, int64_t *k, kin_ix *whole
     return false;
 }
 
+/* For sizes that do not divide up, another kernel is needed. */
+static void
+note_split(kin_ix_space *s, int64_t size, int64_t by)
+{
+    if (s->varying && kin_vec_push(&s->asked, ((kin_ix_asked){{.asks = KIN_SIZES_DIVIDES, .a = size, .b = by}, 0, 0})) != KIN_OK)
+        s->failed = true;
+}
+
 static void
 ask_for_split(kin_ix_space *s, kin_ix e, int64_t by)
 {
@@ -308,6 +328,7 @@ ask_for_split(kin_ix_space *s, kin_ix e, int64_t by)
     const kin_ix_atom *a = &s->atoms.at[s->terms.at[x->terms].atom];
     if (a->kind != KIN_IX_VAR || (a->hi + 1) % by)
         return;
+    note_split(s, a->hi + 1, by);
     s->split = true;
     s->split_var = a->of;
     s->split_at = by;
@@ -402,13 +423,6 @@ bool
 kin_ix_begins_at(kin_ix_space *s, kin_ix e, int64_t at)
 {
     return is_at_least(s, kin_ix_at(s, e)->lo, at, END_OF(SMALLEST, e), 0);
-}
-
-void
-kin_ix_note_split(kin_ix_space *s, int64_t size, int64_t by)
-{
-    if (s->varying)
-        note(s, (kin_sizes_question){.asks = KIN_SIZES_DIVIDES, .a = size, .b = by}, 0, 0);
 }
 
 void

@@ -7,7 +7,7 @@
  * says so to what simplifies it, and kin_ix_plain takes it back, so that of what says so only the ranges of quotients are left.
  *
  * A quotient or remainder of a plain variable that cannot be simplified asks for the variable to be split
- * (`split_var`, `split_at`): the kernel is then built again with two variables in its place.
+ * (`split_var`, `split_at`): the kernel is then built again with two variables in its place, and where sizes vary, whether it divides up is a question of the plan.
  */
 #ifndef KIN_FUSE_INDEX_H
 #define KIN_FUSE_INDEX_H
@@ -81,8 +81,6 @@ bool kin_ix_begins_at(kin_ix_space *s, kin_ix e, int64_t at);
 bool kin_ix_is_above(kin_ix_space *s, kin_ix a, kin_ix b);
 /* Is a at least b? For numbers that belong to a plan. */
 bool kin_ix_is_at_least(kin_ix_space *s, int64_t a, int64_t b);
-/* Notes that a variable of that size is split into steps of `by`, so that for sizes that do not divide up another kernel is needed. */
-void kin_ix_note_split(kin_ix_space *s, int64_t size, int64_t by);
 /* Notes what the quotient and the remainder of an expression depend on. */
 void kin_ix_note_division(kin_ix_space *s, kin_ix a, int64_t by);
 

@@ -14,8 +14,7 @@ typedef struct {
     kin_loops *k;
     kin_irn_list *of_buffers;
     const char *why;           /* the first thing that went wrong */
-    uint32_t depth, nsplits;
-    struct { int64_t size, by; } splits[FUSE_MOST_VARS]; /* of variables, in the rounds so far */
+    uint32_t depth;
 } walk;
 
 static uint32_t
@@ -714,12 +713,6 @@ split_var(walk *w)
         fail(w, "memory");
         return;
     }
-    if (w->nsplits == FUSE_MOST_VARS) {
-        fail(w, "too many loops");
-        return;
-    }
-    w->splits[w->nsplits].size = w->k->vars.at[at].size;
-    w->splits[w->nsplits++].by = s->split_at;
     memmove(w->k->vars.at + at + 1, w->k->vars.at + at, (w->k->vars.len - 1 - at) * sizeof *w->k->vars.at);
     w->k->vars.at[at].size /= s->split_at;
     w->k->vars.at[at + 1].size = s->split_at;
@@ -735,8 +728,6 @@ forget(walk *w)
     k->actions.len = k->buffers.len = k->naccs = w->of_buffers->len = 0;
     k->checks = k->ordered = false;
     kin_ix_clear(&k->ix);
-    for (uint32_t i = 0; i < w->nsplits; i++)
-        kin_ix_note_split(&k->ix, w->splits[i].size, w->splits[i].by);
     kin_intern_clear(&w->made->inst_keys);
     kin_intern_clear(&w->made->memo_keys);
     w->made->memo.len = w->made->known.len = w->depth = 0;
@@ -758,7 +749,7 @@ count_phases(const kin_loops *k)
 static void
 begin(walk *w)
 {
-    w->of_buffers->len = w->k->vars.len = 0;
+    w->of_buffers->len = w->k->vars.len = w->k->ix.asked.len = 0;
     w->k->vector_var = KIN_LOOP_NO_VAR;
     w->k->window = false;
     w->k->varying = w->k->ix.varying = w->f->varying;
