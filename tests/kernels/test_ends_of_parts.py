@@ -24,8 +24,15 @@ def operator_between(x, y):
     return h.cos() + 1
 
 
+def limit_between(x, y):
+    h = (x @ y).relu()
+    h = torch.clamp(h * 2, 0, h.sum())
+    return h.cos() + 1
+
+
 EXPRESSIONS = [(check_between, 2, "isfinite(h).all()", "needs a result of the graph"), (number_between, 2, "int(h.abs().sum())", "needs a result of the graph"),
-               (operator_between, 2, "torch.cond(h.sum() > 0", "cannot be compiled together")]
+               (operator_between, 2, "torch.cond(h.sum() > 0", "cannot be compiled together"),
+               (limit_between, 2, "torch.clamp(h * 2, 0, h.sum())", "cannot be compiled together with other calls (it needs a number from a tensor's data)")]
 
 
 @pytest.mark.usefixtures("kernels")

@@ -322,8 +322,10 @@ provide(stepper *x, const kin_step *s, int depth)
             (val->step >= x->subgraph->first && kin_subgraph_defers(x->subgraph, x->t, val->step)))
             continue;
         const kin_step *maker = &x->t->steps.at[val->step];
-        if (depth > 12 || !kin_subgraph_builds(maker) || !provide(x, maker, depth + 1) || !run_one(x, maker))
+        if (depth > 12 || !kin_subgraph_builds(maker) || !provide(x, maker, depth + 1) || !run_one(x, maker)) {
+            kin_capture_refuse(&x->c, "one of its operands is not made in the graph");
             return false;
+        }
     }
     return true;
 }
@@ -546,7 +548,8 @@ explain(stepper *x)
     PyErr_Fetch(&type, &error, &tb);
     PyObject *text = error == NULL ? NULL : PyObject_Str(error);
     const char *chars = text == NULL ? NULL : PyUnicode_AsUTF8(text);
-    kin_capture_refuse(&x->c, "%s", chars == NULL ? "it cannot be captured" : chars);
+    bool writes = error == NULL && x->c.out->refused.len > 0;
+    kin_capture_refuse(&x->c, "%s", chars != NULL ? chars : writes ? "it modifies an input in place" : "it cannot be captured");
     Py_XDECREF(text);
     Py_XDECREF(type);
     Py_XDECREF(error);
@@ -599,10 +602,7 @@ kin_capture_run(const kin_entry *v, const kin_subgraph *subgraph, PyObject *cons
         ok = false;
         kin_capture_refuse(&x.c, "it warns");
     }
-    if (ok && out->refused.len > 0) {
-        ok = false;
-        kin_capture_refuse(&x.c, "it modifies an input in place");
-    }
+    ok = ok && out->refused.len == 0;
     if (!ok)
         explain(&x);
     end(&x);

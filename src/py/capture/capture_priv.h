@@ -165,6 +165,8 @@ PyObject *capture_operand(const stepper *x, kin_vid vid);
 
 /* -- culprits.c -- */
 void kin_culprit_begin_step(capturing *c);
+/* Says that this operator, of which nothing else is known, cannot be captured. */
+void kin_culprit_refuse(capturing *c, const char *operator);
 /* An operator has failed: if torch was going back, only the step that it was going back through is suspect. */
 void kin_culprit_note(capturing *c);
 

@@ -4,6 +4,8 @@
 #include "py/capture/capture_priv.h"
 #include "py/compat/imports.h"
 
+#include <string.h>
+
 /* False, without an exception: torch does not tell. */
 static bool
 read_number(PyObject *given, uint64_t *out)
@@ -37,6 +39,15 @@ number_of_node(uint64_t *number)
     Py_XDECREF(node);
     PyErr_Restore(type, error, tb);
     return known;
+}
+
+void
+kin_culprit_refuse(capturing *c, const char *operator)
+{
+    if (strcmp(operator, "aten._local_scalar_dense.default") == 0)
+        kin_capture_refuse(c, "%s", "it needs a number from a tensor's data");
+    else
+        kin_capture_refuse(c, "%s cannot be captured", operator);
 }
 
 void

@@ -711,7 +711,7 @@ note_call(capturing *c, PyObject *func, PyObject *args, PyObject *kwargs)
     if (made != NULL && !keep_call(c, name, number, g->values.len - before, writes))
         Py_CLEAR(made);
     if (made == NULL)
-        kin_capture_refuse(c, "%s cannot be captured", name);
+        kin_culprit_refuse(c, name);
     else if (c->joint)
         c->out->calls.at[number].made = Py_NewRef(made);
     return made;

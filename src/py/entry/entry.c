@@ -62,6 +62,9 @@ kin_entry_free(kin_entry *v)
     free(v->failure);
     free(v->sunk);
     kin_vec_deinit(&v->excluded);
+    for (uint32_t i = 0; i < v->obstacles.len; i++)
+        free(v->obstacles.at[i].text);
+    kin_vec_deinit(&v->obstacles);
     kin_vec_deinit(&v->asked);
     kin_vec_deinit(&v->declared);
     kin_vec_deinit(&v->exact);

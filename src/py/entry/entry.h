@@ -47,6 +47,12 @@ typedef struct {
     int line;
 } kin_exact_size;
 
+/* What was in the way of a call that cannot be compiled together with others. */
+typedef struct {
+    uint32_t step;
+    char *text; /* made with malloc */
+} kin_obstacle;
+
 /* In the set of dynamic sources: what libraries do when they are told that code is being compiled is slower than eager calls. */
 #define KIN_ASKERS_SLOWER "is_compiling() of libraries"
 
@@ -76,6 +82,7 @@ typedef struct kin_entry {
     struct kin_subgraphs *subgraphs; /* what a backend compiled; NULL: step by step */
     void (*release_subgraphs)(struct kin_subgraphs *);
     KIN_VEC(uint32_t) excluded; /* calls that cannot be compiled together with others */
+    KIN_VEC(kin_obstacle) obstacles; /* ... of some of them: why */
     KIN_VEC(uint32_t) invariant; /* calls that were alike for inputs of two kinds, while others of their subgraph were not */
     KIN_VEC(uint32_t) kept; /* calls of subgraphs that run early that are not made again: they draw random numbers, or write */
     KIN_VEC(uint32_t) random; /* ... those that draw */

@@ -24,7 +24,7 @@ exclude_users(kin_entry *v, const kin_subgraph *subgraph, kin_vid vid)
             if (t->vids.at[t->steps.at[i].args + a] == vid && kin_subgraph_calls(&t->steps.at[i]))
                 status = kin_vec_push(&users, i);
     if (status == KIN_OK)
-        status = users.len == 0 ? KIN_BREAK : launch_exclude(v, users.at, users.len);
+        status = users.len == 0 ? KIN_BREAK : launch_exclude(v, users.at, users.len, "an argument of it is no tensor or number");
     kin_vec_deinit(&users);
     return status;
 }
@@ -196,7 +196,7 @@ compile_captured(kernel_launcher *self, launch_version *version, kin_capture *ca
     if (version->code != NULL && !kept->by_data && !self->checking)
         launch_template_note(self, version, kept, in);
     kin_capture_deinit(capture);
-    if (version->stuck != UINT32_MAX && !self->ahead && !version->decided && launch_exclude(v, &version->stuck, 1) != KIN_OK)
+    if (version->stuck != UINT32_MAX && !self->ahead && !version->decided && launch_exclude(v, &version->stuck, 1, version->reason) != KIN_OK)
         self->full = true;
 }
 
@@ -328,7 +328,7 @@ capture_and_compile(kernel_launcher *self, launch_version *version, kin_entry *v
     }
     if (capture.failed_test != 0 && !early && launch_put_barrier(v, capture.failed_test - 1) != KIN_OK)
         self->full = true;
-    if (capture.refused.len > 0 && launch_exclude(v, capture.refused.at, capture.refused.len) != KIN_OK)
+    if (capture.refused.len > 0 && launch_exclude(v, capture.refused.at, capture.refused.len, capture.reason) != KIN_OK)
         self->full = true;
     kin_capture_deinit(&capture);
 }

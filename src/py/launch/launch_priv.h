@@ -302,7 +302,7 @@ bool launch_acts(const launch_version *version);
 /* -- plan.c ----------------------------------------------------------------------------------------------------- */
 
 /* These calls cannot be compiled with others: the next plan excludes them. KIN_BREAK: too many are excluded already. */
-kin_status launch_exclude(kin_entry *v, const uint32_t *steps, uint32_t n) KIN_MUST_CHECK;
+kin_status launch_exclude(kin_entry *v, const uint32_t *steps, uint32_t n, const char *why) KIN_MUST_CHECK;
 /* These calls may raise: no step that can be observed may stand between one of them and the launch. KIN_BREAK: one did; the next plan
  * has barriers there. */
 kin_status launch_put_barriers(kin_entry *v, const kin_subgraph *subgraph, const uint32_t *raising, uint32_t n) KIN_MUST_CHECK;

@@ -2,6 +2,7 @@
  * others, this is noted in the entry, and the subgraphs are found again after the call (kin_launch_settle): nothing changes
  * while a replay is using them.
  */
+#include <stdio.h>
 #include <string.h>
 
 #include "py/aten/make.h"
@@ -116,8 +117,17 @@ kin_launch_settle(kin_entry *v)
     PyErr_Restore(type, error, traceback);
 }
 
+/* For reports, which do without where there is no memory. */
+static void
+note_obstacle(kin_entry *v, uint32_t step, const char *why)
+{
+    char *text = strdup(why);
+    if (text != NULL && kin_vec_push(&v->obstacles, ((kin_obstacle){step, text})) != KIN_OK)
+        free(text);
+}
+
 kin_status
-launch_exclude(kin_entry *v, const uint32_t *steps, uint32_t n)
+launch_exclude(kin_entry *v, const uint32_t *steps, uint32_t n, const char *why)
 {
     for (uint32_t i = 0; i < n; i++) {
         if (kin_step_is_in(v->excluded.at, v->excluded.len, steps[i]))
@@ -125,6 +135,7 @@ launch_exclude(kin_entry *v, const uint32_t *steps, uint32_t n)
         if (v->excluded.len >= KIN_TIER_EXCLUDED_CALLS)
             return KIN_BREAK;
         KIN_TRY(kin_vec_push(&v->excluded, steps[i]));
+        note_obstacle(v, steps[i], why);
         v->replan = true;
     }
     return KIN_OK;

@@ -85,7 +85,7 @@ part(const kernel_launcher *self, kin_entry *v, const kin_subgraph *subgraph, co
     if (!most)
         v->invariant.len = before;
     if (status == KIN_OK && differ.len > 0 && most)
-        status = launch_exclude(v, differ.at, differ.len);
+        status = launch_exclude(v, differ.at, differ.len, "its shape is not that of the other calls for all inputs");
     kin_vec_deinit(&differ);
     return status;
 }
@@ -103,7 +103,7 @@ launch_look_what_varies(kernel_launcher *self, kin_entry *v, const kin_subgraph 
     if (status == KIN_BREAK && capture.failed_test != 0)
         status = launch_put_barrier(v, capture.failed_test - 1);
     else if (status == KIN_BREAK && capture.refused.len > 0)
-        status = launch_exclude(v, capture.refused.at, capture.refused.len);
+        status = launch_exclude(v, capture.refused.at, capture.refused.len, capture.reason);
     else if (status == KIN_OK && self->looks == 1)
         status = keep(self, v, subgraph, &capture);
     else if (status == KIN_OK)

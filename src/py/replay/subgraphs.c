@@ -9,6 +9,7 @@
 #include "py/entry/line.h"
 #include "py/guardeval/guard.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 /* -- objects ---------------------------------------------------------------------------------------------------- */
@@ -143,6 +144,18 @@ kin_subgraph_set(const kin_entry *v, kin_subgraphs *subgraphs, uint32_t u, const
     return KIN_OK;
 }
 
+/* Why the subgraph ends; `room` is for where that takes two texts. */
+static const char *
+why_ends(const kin_entry *v, const kin_subgraph *subgraph, char *room, size_t size)
+{
+    for (uint32_t i = 0; i < v->obstacles.len; i++)
+        if (v->obstacles.at[i].step == subgraph->end) {
+            snprintf(room, size, "%s (%s)", subgraph->why, v->obstacles.at[i].text);
+            return room;
+        }
+    return subgraph->why;
+}
+
 void
 kin_subgraphs_say_parts(const kin_entry *v, const kin_subgraphs *subgraphs, kin_event_log *log, PyObject *name, uint32_t entry)
 {
@@ -158,7 +171,8 @@ kin_subgraphs_say_parts(const kin_entry *v, const kin_subgraphs *subgraphs, kin_
         kin_event_int(log, "graph", graph);
         kin_event_int(log, "step", subgraph->end);
         kin_event_str(log, "what", kin_step_name((kin_step_kind)t->steps.at[subgraph->end].kind));
-        kin_event_str(log, "reason", subgraph->why);
+        char room[400];
+        kin_event_str(log, "reason", why_ends(v, subgraph, room, sizeof room));
         kin_line place = kin_snap_line(v, t->steps.at[subgraph->end].snap);
         if (place.code != NULL) {
             kin_event_str(log, "filename", kin_utf8(place.code->co_filename));
@@ -178,7 +192,8 @@ kin_subgraph_end(const kin_entry *v, const kin_subgraph *subgraph)
 {
     bool known = subgraph->why != NULL && subgraph->end < v->trace.steps.len;
     kin_line place = kin_snap_line(v, known ? v->trace.steps.at[subgraph->end].snap : 0);
-    return place.code == NULL ? Py_NewRef(Py_None) : Py_BuildValue("sOiii", subgraph->why, place.code->co_filename, place.line, place.column, place.end_column);
+    char room[400];
+    return place.code == NULL ? Py_NewRef(Py_None) : Py_BuildValue("sOiii", why_ends(v, subgraph, room, sizeof room), place.code->co_filename, place.line, place.column, place.end_column);
 }
 
 uint32_t
