@@ -65,6 +65,7 @@ typedef struct {
     uint32_t step;                       /* that runs */
     KIN_VEC(uint32_t) suspects;          /* steps to be refused if torch cannot go back: they gave a tensor with a gradient other sizes in place, or ran an autograd function */
     bool found;                          /* ... or the one whose gradient made an operator fail */
+    uint32_t asked;                      /* how many numbers in tensors were asked for, and known */
     KIN_VEC(uint32_t) passed;            /* older storages in which results of autograd functions lie: views that torch cannot derive from what else lies there */
     KIN_VEC(capture_begun) begun;        /* steps so far, with gradients */
     PyObject *const *operands;           /* of that step, if C code alone hands them on to operators; NULL: other code may do something to them first */
@@ -96,7 +97,7 @@ void kin_capture_refuse(capturing *c, const char *format, ...) __attribute__((fo
 typedef struct {
     uint32_t key;
     bool reads;                   /* it can be told what its operands are */
-    uint32_t first, values, storages, entries, raising; /* how many there were before it */
+    uint32_t first, values, storages, entries, raising, asked; /* how many there were before it */
     KIN_VEC(uint32_t) tensors;    /* among its operands: numbers of fake tensors */
     PyObject *result;             /* begin was true: a new reference, NULL with an exception */
 } kin_repeat;
@@ -162,6 +163,13 @@ typedef struct {
 } stepper;
 /* The object that the value is in this run, borrowed; NULL: it is not there yet. */
 PyObject *capture_operand(const stepper *x, kin_vid vid);
+
+/* Notes that the plan is one for this number. False: it is too large, or there is no memory. */
+bool kin_capture_ask_value(kin_capture *c, PyObject *number);
+
+/* -- known_number.c -- */
+/* What _local_scalar_dense gives where the tensor is made of numbers alone: new reference; NULL without an exception: that is not known. */
+PyObject *kin_capture_known_number(capturing *c, PyObject *args);
 
 /* -- culprits.c -- */
 void kin_culprit_begin_step(capturing *c);

@@ -3,6 +3,7 @@
  */
 #include "py/capture/capture_priv.h"
 #include "py/compat/imports.h"
+#include "py/compat/kinds.h"
 
 #define T kin_capture_torch
 
@@ -82,6 +83,8 @@ kin_capture_note_whole(capturing *c, uint32_t first, PyObject *op, PyObject *arg
 PyObject *
 kin_capture_compose(capturing *c, PyObject *row, PyObject *args, PyObject *kwargs)
 {
+    if (kin_text_is(PyTuple_GET_ITEM(row, 1), "aten._local_scalar_dense.default"))
+        return kin_capture_known_number(c, args);
     PyObject *function = find_composition(c, PyTuple_GET_ITEM(row, 1));
     if (function == NULL)
         return NULL;

@@ -71,6 +71,12 @@ push(kin_capture *c, kin_sizes_asks asks, PyObject *a, PyObject *b, PyObject *gi
     return !fits || kin_vec_push(&c->questions, q) == KIN_OK;
 }
 
+bool
+kin_capture_ask_value(kin_capture *c, PyObject *number)
+{
+    return push(c, KIN_SIZES_VALUE, number, NULL, NULL) && !c->asks_more;
+}
+
 static bool
 is_open(const stepper *x, kin_vid vid)
 {

@@ -369,7 +369,7 @@ kin_repeat_begin(capturing *c, const kin_step *s, PyObject *const *operands, kin
     reading r = {.c = c};
     bool fresh = false;
     *out = (kin_repeat){.first = c->out->graph->calls.len, .values = c->out->graph->values.len, .storages = c->storages.len, .entries = c->entries.len,
-                        .raising = c->out->raising.len};
+                        .raising = c->out->raising.len, .asked = c->asked};
     if (c->joint || c->hints->len > 0 || kin_ambient_state() >> 8 != 0)
         return false;
     say(&r, (uint64_t)s->kind << 8 | s->imm | (uint64_t)kin_grad_enabled() << 16);
@@ -403,7 +403,7 @@ kin_repeat_end(capturing *c, kin_repeat *m, PyObject *result)
         p->storages = m->storages;
         p->nstorages = c->storages.len - m->storages;
         p->raising = c->out->raising.len - m->raising;
-        p->known = !g->failed;
+        p->known = !g->failed && c->asked == m->asked; /* what tensors hold is no part of the key */
         for (uint32_t i = 0; i < m->tensors.len && p->known; i++)
             p->known = kin_vec_push(&p->operands, c->entries.at[m->tensors.at[i]].val) == KIN_OK;
         p->known = p->known && is_plain(c, p, m->entries) && note_all_results(c, p, result);
