@@ -1,4 +1,5 @@
-"""Assignment where a mask is true, without asking how often it is: `x[mask] = value`, for values that do not depend on that.
+"""Operators on indices that would look at data, without that look: assignment where a mask is true (`x[mask] = value`, for values that do not depend on
+how often it is), and one_hot.
 
 Called as the functions of `_compose` are, while a graph is captured. Each answers NotImplemented, before it calls anything, for arguments
 that it does not cover.
@@ -82,6 +83,16 @@ def assign(self, key, value):
         return NotImplemented
     split[0].copy_(torch.where(*spread, split[0]))
     return None
+
+
+# -- one_hot -----------------------------------------------------------------------------------------------------------
+
+
+def one_hot(self, num_classes=-1):
+    """F.one_hot where the number of classes is given, without its look at the smallest and the largest index: scatter refuses those that are out of range."""
+    if not isinstance(num_classes, int) or num_classes <= 0 or self.dtype != torch.int64 or self.numel() == 0:
+        return NotImplemented
+    return torch.zeros([*self.shape, num_classes], dtype=torch.int64, device=self.device).scatter_(-1, self.unsqueeze(-1), 1)
 
 
 TABLE = {"aten.index_put.default": _index_put,

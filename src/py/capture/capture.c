@@ -300,7 +300,7 @@ static bool
 stays_by_itself(stepper *x, const kin_step *s)
 {
     const char *name = called_name(x, s);
-    if (strcmp(name, "one_hot") == 0 || pools_otherwise(x, s, name))
+    if (pools_otherwise(x, s, name))
         kin_capture_refuse(&x->c, "PyTorch computes it in another way while a graph is captured");
     else if (strcmp(name, "retain_grad") == 0)
         kin_capture_refuse(&x->c, "a tensor is to keep its gradient");

@@ -1,4 +1,4 @@
-/* Steps that capture does not just run: recurrent layers, which torch would take apart before the mode sees them; autograd functions of the program, whose
+/* Steps that capture does not just run: one_hot, which looks at data; recurrent layers, which torch would take apart before the mode sees them; autograd functions of the program, whose
  * gradients are not those of the operators that they call; assignments by mask, from which torch would go back by operators whose sizes depend on data.
  */
 #include "py/capture/capture_priv.h"
@@ -122,6 +122,31 @@ run_autograd_function(stepper *x, const kin_step *s)
     return ok;
 }
 
+/* -- one_hot ------------------------------------------------------------------------------------------------------- */
+
+/* PyTorch looks at the data first; as kintsugi/_compose_index.py does it, an index out of range raises where it is used. 1: done, 0: it is none, -1: it failed. */
+static int
+run_one_hot(stepper *x, const kin_step *s)
+{
+    enum { MOST = 3 };
+    static PyObject *kept;
+    PyObject *operands[MOST], *fn = s->kind == KIN_STEP_CALL && s->nargs > 1 && s->nargs <= MOST ? capture_operand(x, x->t->vids.at[s->args]) : NULL;
+    if (fn == NULL || !PyCFunction_Check(fn) || strcmp(kin_callable_name(fn), "one_hot") != 0)
+        return 0;
+    for (uint32_t i = 0; i < s->nargs; i++)
+        operands[i] = capture_operand(x, x->t->vids.at[s->args + i]);
+    PyObject *names = s->ref != 0 ? kin_refs_get(&x->v->refs, s->ref) : NULL, *function = kin_import_once(&kept, "kintsugi._compose_index", "one_hot");
+    size_t nkw = names != NULL ? (size_t)PyTuple_GET_SIZE(names) : 0;
+    PyObject *made = function == NULL ? NULL : PyObject_Vectorcall(function, operands + 1, s->nargs - 1u - nkw, names);
+    if (made == Py_NotImplemented)
+        Py_CLEAR(made);
+    if (made == NULL)
+        kin_capture_refuse(&x->c, "PyTorch computes it in another way while a graph is captured");
+    else
+        put_result(x, s, made);
+    return made != NULL ? 1 : -1;
+}
+
 /* -- assignments by mask -------------------------------------------------------------------------------------------- */
 
 /* As kintsugi/_compose_index.py does it. 1: done, 0: it is none that needs it, -1: it failed. */
@@ -147,7 +172,9 @@ capture_whole_call(stepper *x, const kin_step *s)
     if (layers != NULL && x->c.joint) /* what is called as a whole has no gradients */
         return x->layers ? train_layers(x, s, layers) : 0;
     bool function = layers == NULL && calls_autograd_function(x, s);
-    if (layers == NULL && !function)
-        return assign_by_mask(x, s);
+    if (layers == NULL && !function) {
+        int one_hot = run_one_hot(x, s);
+        return one_hot != 0 ? one_hot : assign_by_mask(x, s);
+    }
     return (function ? run_autograd_function(x, s) : run_layers(x, s, layers)) ? 1 : -1;
 }
