@@ -41,7 +41,15 @@ def test_as_eager(fn):
                 x[1, 1] = bad
             wanted, found = outcome(fn, x), outcome(compiled, x)
             assert found == wanted if isinstance(wanted, str) else torch.equal(found, wanted) and found.stride() == wanted.stride()
-    assert fn is counted or {row["parts"] for row in kintsugi.stats(compiled)["kernels"]} == {1}
+
+
+@pytest.mark.parametrize("fn", [by_place, by_name, alone], ids=lambda fn: fn.__name__)
+def test_one_part(fn):
+    compiled = kintsugi.compile(fn)
+    for n in (5, 5, 5, 6, 7, 5):
+        x = torch.randint(0, 8, (n, 2))
+        torch.testing.assert_close(compiled(x), fn(x))
+    assert {row["parts"] for row in kintsugi.stats(compiled)["kernels"]} == {1}
 
 
 def test_of_targets_in_a_loss():
