@@ -91,3 +91,32 @@ def test_data_stays_data():
     for k in (1, 2, 3, 2, 1, 7):
         x = torch.randn(6, 4)
         torch.testing.assert_close(compiled(x, torch.tensor(k)), fn(x, torch.tensor(k)))
+
+
+@torch.jit.script
+def scripted(x, most: int):
+    return torch.tensor(min(max(x.size(0), 4), most))
+
+
+def test_what_torchscript_makes():
+    def fn(x):
+        n = scripted(x, 20)
+        return torch.clamp(x * 30, 0, n * 2 - 1) + x[: n - 2].sum()
+
+    compiled = kintsugi.compile(fn)
+    for n in [5, 5, 9, 6, 7, 30, 12, 4, 2, 17, 3, 8, 100, 20, 21, 64]:
+        x = torch.randn(n, 4)
+        torch.testing.assert_close(compiled(x), fn(x))
+    assert {row["parts"] for row in kintsugi.stats(compiled)["kernels"]} == {1}
+
+
+def test_beside_open_numbers():
+    def fn(x, scale, k):
+        n = torch.tensor(x.shape[1])
+        m = torch.tensor([k, 3])
+        return torch.clamp(x * scale, 0, n + 1) + torch.clamp(x * scale, 0, m[0] + 1)
+
+    compiled = kintsugi.compile(fn)
+    for i in range(12):
+        x = torch.randn(6, 4) * 20
+        torch.testing.assert_close(compiled(x, 1.5 + i, i % 5), fn(x, 1.5 + i, i % 5))

@@ -244,7 +244,7 @@ capture_one(stepper *x, const kin_step *s)
     if (PyErr_Occurred())
         return false;
     int whole = capture_whole_call(x, s);
-    if (whole > 0 || (whole == 0 && run_or_repeat(x, s)))
+    if (whole > 0 || (whole == 0 && run_or_repeat(x, s) && capture_lift_scripted(x, s)))
         return true;
     return x->data && kin_subgraph_calls(s) && run_on_data(x, s);
 }
@@ -282,9 +282,7 @@ pack_operands(const stepper *x, const kin_step *s)
 static bool
 makes_own_kernels(const stepper *x, const kin_step *s)
 {
-    static PyObject *scripted;
-    PyObject *fn = kin_subgraph_calls(s) ? operand_at(x, s, 0) : NULL, *type = fn != NULL ? kin_import_once(&scripted, "torch._C", "ScriptFunction") : NULL;
-    if (type == NULL || (PyObject *)Py_TYPE(fn) != type)
+    if (!capture_calls_scripted(x, s))
         return false;
     PyObject *call = pack_operands(x, s), *answer = call != NULL ? kin_import_call("kintsugi._launch", "makes_own_kernels", call) : NULL;
     bool makes = answer != Py_False;

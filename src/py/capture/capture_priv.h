@@ -164,6 +164,8 @@ typedef struct {
 /* The object that the value is in this run, borrowed; NULL: it is not there yet. */
 PyObject *capture_operand(const stepper *x, kin_vid vid);
 
+/* Does the step take a number that is open (kin_capture_run), or something made of one? It has other values in other calls of the same plan. */
+bool capture_uses_open(const capturing *c, uint32_t step);
 /* Notes that the plan is one for this number. False: it is too large, or there is no memory. */
 bool kin_capture_ask_value(kin_capture *c, PyObject *number);
 
@@ -181,6 +183,10 @@ void kin_culprit_note(capturing *c);
 /* -- whole_calls.c -- */
 /* Runs a step that is captured as a whole. 1: done, 0: it is none, -1: it failed. */
 int capture_whole_call(stepper *x, const kin_step *s);
+/* Does it call a function of TorchScript? */
+bool capture_calls_scripted(const stepper *x, const kin_step *s);
+/* Tensors that such a function makes do not come by the mode. False: one has come that is not understood. */
+bool capture_lift_scripted(stepper *x, const kin_step *s);
 
 /* -- bindings.c -- */
 /* Notes what the functions of this class find when they go back (joint.bindings). False, perhaps with an exception: it is not known. */

@@ -66,7 +66,7 @@ maker_of(asking *a, kin_aten_val val)
             continue;
         bool effect = kin_aten_has_effect(g, call) && !kin_aten_raises(g, call); /* if it raises, nothing is known */
         a->polynomial = a->polynomial && is_polynomial(g, call);
-        return call->nresults == 1 && !call->random && !effect && kin_aten_written(g, call) == NULL && !kin_aten_writes_unsaid(g, call) ? i : UINT32_MAX;
+        return !capture_uses_open(a->c, a->c->out->calls.at[i].step) && call->nresults == 1 && !call->random && !effect && kin_aten_written(g, call) == NULL && !kin_aten_writes_unsaid(g, call) ? i : UINT32_MAX;
     }
     return UINT32_MAX;
 }
@@ -106,8 +106,8 @@ PyObject *
 kin_capture_known_number(capturing *c, PyObject *args)
 {
     uint32_t number = PyTuple_GET_SIZE(args) == 1 ? kin_capture_number(PyTuple_GET_ITEM(args, 0)) : UINT32_MAX;
-    if (number == UINT32_MAX || c->out->numbers.len > 0 || c->device != NULL)
-        return NULL; /* open numbers have other values in other calls of the same plan */
+    if (number == UINT32_MAX || c->device != NULL)
+        return NULL;
     asking a = {.c = c, .polynomial = true};
     PyObject *tensor = value_of(&a, c->entries.at[number].val), *found = tensor == NULL ? NULL : PyObject_CallMethod(tensor, "item", NULL);
     Py_XDECREF(tensor);

@@ -83,6 +83,16 @@ is_open(const stepper *x, kin_vid vid)
     return x->open != NULL && x->open[vid];
 }
 
+bool
+capture_uses_open(const capturing *c, uint32_t step)
+{
+    const stepper *x = (const stepper *)c; /* which begins with it */
+    bool uses = false;
+    for (uint32_t a = 0; step != UINT32_MAX && !uses && a < x->t->steps.at[step].nargs; a++)
+        uses = is_open(x, x->t->vids.at[x->t->steps.at[step].args + a]);
+    return uses;
+}
+
 /* Numbers that are open (a temperature, a step counter) are no numbers of a plan, and what is made of them is not asked about: py/launch/numbers.c sees to it. */
 static bool
 hand_on_open(const stepper *x, const kin_step *s)

@@ -165,6 +165,54 @@ assign_by_mask(stepper *x, const kin_step *s)
     return result;
 }
 
+/* -- functions of TorchScript --------------------------------------------------------------------------------------- */
+
+bool
+capture_calls_scripted(const stepper *x, const kin_step *s)
+{
+    static PyObject *scripted;
+    PyObject *fn = kin_subgraph_calls(s) && s->nargs > 0 ? capture_operand(x, x->t->vids.at[s->args]) : NULL;
+    PyObject *type = fn != NULL ? kin_import_once(&scripted, "torch._C", "ScriptFunction") : NULL;
+    PyErr_Clear();
+    return type != NULL && (PyObject *)Py_TYPE(fn) == type;
+}
+
+/* The plan is one for what such a tensor holds, which may follow from sizes in any way. */
+static bool
+ask_for_elements(capturing *c, PyObject *tensor)
+{
+    PyObject *flat = PyObject_CallMethod(tensor, "reshape", "i", -1), *values = flat == NULL ? NULL : PyObject_CallMethod(flat, "tolist", NULL);
+    bool ok = values != NULL;
+    for (Py_ssize_t i = 0; ok && i < PyList_GET_SIZE(values); i++)
+        ok = PyLong_Check(PyList_GET_ITEM(values, i)) && kin_capture_ask_value(c->out, PyList_GET_ITEM(values, i));
+    Py_XDECREF(flat);
+    Py_XDECREF(values);
+    return ok;
+}
+
+bool
+capture_lift_scripted(stepper *x, const kin_step *s)
+{
+    PyObject *made = s->out != 0 ? x->slots[s->out] : NULL;
+    if (made == NULL || !kin_is_tensor(made) || kin_capture_number(made) != UINT32_MAX || !capture_calls_scripted(x, s))
+        return true;
+    PyObject *args = PyTuple_Pack(1, made), *popped = args == NULL ? NULL : PyObject_CallOneArg(kin_capture_torch.pop, Py_None);
+    PyObject *lifted = popped == NULL ? NULL : kin_capture_new_tensor(&x->c, args);
+    bool ok = lifted != NULL && !capture_uses_open(&x->c, x->c.step) && ask_for_elements(&x->c, made);
+    PyObject *pushed = popped == NULL ? NULL : PyObject_CallOneArg(kin_capture_torch.push, x->mode);
+    ok = ok && pushed != NULL;
+    Py_XDECREF(args);
+    Py_XDECREF(popped);
+    Py_XDECREF(pushed);
+    if (ok)
+        Py_SETREF(x->slots[s->out], lifted);
+    else
+        Py_XDECREF(lifted);
+    if (!ok)
+        kin_capture_refuse(&x->c, "it is a function of TorchScript that makes a tensor");
+    return ok;
+}
+
 int
 capture_whole_call(stepper *x, const kin_step *s)
 {
