@@ -236,8 +236,9 @@ def names_with_context(code, allowed=_WITH_CONTEXT):
 
 
 # What the tensors that stand for the program's while a graph is captured answer in another way: their class, what was stored on them, their history.
-_ABOUT_TENSORS = {"isinstance", "issubclass", "type", "hasattr", "getattr", "vars", "dir", "id", "hash", "repr", "str", "__class__", "__dict__", "grad", "grad_fn",
-                  "is_leaf", "retains_grad", "output_nr", "_version", "_base", "_is_view", "is_inference", "data_ptr", "untyped_storage", "storage"}
+_ASKING = {"isinstance", "issubclass", "type", "hasattr", "getattr", "vars", "dir", "id", "hash", "repr", "str"}
+_ASKED = {"__class__", "__dict__", "grad", "grad_fn", "is_leaf", "retains_grad", "output_nr", "_version", "_base", "_is_view", "is_inference", "data_ptr",
+          "untyped_storage", "storage"}
 
 
 @functools.lru_cache(maxsize=LIMIT)
@@ -247,7 +248,7 @@ def asks_about_tensors(code):
         return False
     before = None
     for operation, name in engine._operations(code):
-        if operation in _LOADS_NAME | _LOADS_ATTRIBUTE and name in _ABOUT_TENSORS and before != "func":
+        if (operation in _LOADS_NAME and name in _ASKING) or (operation in _LOADS_ATTRIBUTE and name in _ASKED and before != "func"):
             return True
         before = name
     return any(asks_about_tensors(const) for const in code.co_consts if isinstance(const, types.CodeType))
