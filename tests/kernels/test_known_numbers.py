@@ -48,13 +48,13 @@ SIZES = [5, 5, 9, 6, 7, 30, 12, 4, 17, 3, 8, 100, 120, 64]
 @pytest.mark.parametrize("fn", [*WHOLE, divided, of_a_list, of_a_dim], ids=lambda fn: fn.__name__)
 @pytest.mark.parametrize("dynamic", [None, True])
 def test_as_eager(fn, dynamic):
-    compiled = kintsugi.compile(fn, dynamic=dynamic)
+    compiled = kintsugi.compile(fn, dynamic=dynamic, name=f"known {fn.__name__} {dynamic}")
     for n in SIZES:
         x = torch.randn(n, 4)
         torch.testing.assert_close(compiled(x), fn(x))
     rows = kintsugi.stats(compiled)["kernels"]
     assert fn not in WHOLE or {row["parts"] for row in rows} == {1}, rows
-    assert not [event for event in kintsugi.events() if event["event"] == "bug"]
+    assert not [event for event in kintsugi.events() if event["event"] == "bug" and event["name"].startswith("known ")]
 
 
 def test_numbers_that_differ_from_call_to_call():
