@@ -212,13 +212,24 @@ is_pure(rec *r, kin_vid *func, int depth)
     return is_pure_code(r, func, "names_of", depth);
 }
 
-/* A class of autograd.Function whose functions compute, and keep in their context what they need. */
+static bool
+is_class_of_torch(PyObject *cls)
+{
+    PyObject *module = PyObject_GetAttrString(cls, "__module__");
+    bool is = module == NULL || module_begins(module, "torch");
+    PyErr_Clear();
+    Py_XDECREF(module);
+    return is;
+}
+
+/* A class of autograd.Function whose functions compute, and keep in their context what they need. Torch's own stand for hooks and the like, which go by the
+ * nodes that they make. */
 static bool
 is_pure_autograd(rec *r, kin_vid *vid)
 {
     static const char *const parts[] = {"forward", "backward", "setup_context"};
     PyObject *cls = O(r, *vid);
-    if (cls == NULL || !PyType_Check(cls) || !rec_can_const(r, *vid) || rec_class_is_dynamic(r, (PyTypeObject *)cls))
+    if (cls == NULL || !PyType_Check(cls) || (!r->opt->custom && is_class_of_torch(cls)) || !rec_can_const(r, *vid) || rec_class_is_dynamic(r, (PyTypeObject *)cls))
         return false;
     rec_attrs_of(r, (PyTypeObject *)cls);
     bool pure = true;
