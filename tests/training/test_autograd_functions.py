@@ -4,7 +4,7 @@ import torch
 from launches import kintsugi
 from torch.autograd.function import once_differentiable
 
-WEIGHT = torch.nn.Parameter(torch.randn(6, 6))
+WEIGHT = torch.nn.Parameter(torch.randn(6, 6, generator=torch.Generator().manual_seed(7)) * 0.6)
 SCALE = 2.0
 
 
@@ -457,7 +457,7 @@ def test_a_step_that_torch_cannot_go_back_through_stays_by_itself():
             return g * 2 if x.sum() > 0 else g * 3
 
     def fn(x):
-        return (Decides.apply((x @ WEIGHT).exp() + 1) + 1).sin()
+        return (Decides.apply((x @ WEIGHT).tanh() + 2) + 1).sin()
 
     compiled = kintsugi.compile(fn)
     for _ in range(6):
