@@ -1,8 +1,8 @@
 """Operators on indices that would look at data, without that look: assignment where a mask is true (`x[mask] = value`, for values that do not depend on
 how often it is), and one_hot.
 
-Called as the functions of `_compose` are, while a graph is captured. Each answers NotImplemented, before it calls anything, for arguments
-that it does not cover.
+Called as the functions of `_compose` are, while a graph is captured. Each answers NotImplemented for arguments that it does not cover: the operator then
+stays a call. What it raises is the reason why the operator cannot be captured at all.
 """
 
 import torch
@@ -30,7 +30,7 @@ def _spread(self, at, mask, values):
     return _aten.reshape.default(mask, [*([1] * at), *mask.shape, *([1] * behind)]), values
 
 
-def _put(self, indices, values, accumulate):
+def _index_put(self, indices, values, accumulate=False):
     at = _place_of_mask(self, indices)
     if at is None or values.dtype != self.dtype or self.numel() == 0:
         return NotImplemented
@@ -43,14 +43,10 @@ def _put(self, indices, values, accumulate):
     return _aten.where.self(mask, _aten.add.Tensor(self, values) if accumulate else values, self)
 
 
-def _index_put(self, indices, values, accumulate=False):
-    return _put(self, indices, values, accumulate)
-
-
 def _index_put_(self, indices, values, accumulate=False):
     if any(size > 1 and stride == 0 for size, stride in zip(self.shape, self.stride())):
         return NotImplemented  # eager refuses to write to an element twice
-    made = _put(self, indices, values, accumulate)
+    made = _index_put(self, indices, values, accumulate)
     return made if made is NotImplemented else _aten.copy_.default(self, made)
 
 

@@ -187,6 +187,7 @@ def names_of(code, allowed=()):
     if _runners.get(code) is run_transform:
         return ()
     names, writes = [], allowed is _WITH_WRITES
+    acting = _ACTING - _changing if writes else _ACTING
     for operation, name in engine._operations(code):
         if operation in _LOADS_NAME:
             names.append(name)
@@ -194,9 +195,7 @@ def names_of(code, allowed=()):
             return None
         elif operation == "STORE_CELL" and name not in code.co_cellvars:
             return None
-        elif operation in _LOADS_ATTRIBUTE and name in (_ACTING - _changing if writes else _ACTING):
-            return None
-        elif operation in _LOADS_ATTRIBUTE and not writes and name.endswith("_") and not name.endswith("__"):
+        elif operation in _LOADS_ATTRIBUTE and (name in acting or (not writes and name.endswith("_") and not name.endswith("__"))):
             return None
     for const in code.co_consts:
         if isinstance(const, types.CodeType):

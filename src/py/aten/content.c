@@ -1,22 +1,12 @@
 /* What small tensors hold, as bytes: read when a recording meets them, compared by guards. */
 #include "py/aten/make.h"
+#include "py/aten/sizes.h"
 #include "py/aten/tensor.h"
 #include "py/aten/tensor_priv.h"
 #include "core/ir/ir.h"
 #include <stddef.h>
 
 enum { MOST_BYTES = 64, MOST_DIMS = 4 };
-
-/* One element behind the other. */
-static bool
-is_contiguous(PyObject *tensor, int64_t dim)
-{
-    const int64_t *sizes = kin_tensor_sizes(tensor), *strides = kin_tensor_strides(tensor);
-    for (int64_t i = dim, next = 1; i-- > 0; next *= sizes[i])
-        if (sizes[i] != 1 && strides[i] != next)
-            return false;
-    return true;
-}
 
 /* Without padding: records are compared as bytes. */
 typedef struct {
@@ -46,7 +36,7 @@ read_content(PyObject *tensor, content *c, size_t *size)
             return false;
         bytes *= (uint64_t)c->sizes[i];
     }
-    const void *data = bytes <= MOST_BYTES && is_contiguous(tensor, dim) ? kin_tensor_data(tensor) : NULL;
+    const void *data = bytes <= MOST_BYTES && kin_lies_by_rows(c->sizes, kin_tensor_strides(tensor), dim) ? kin_tensor_data(tensor) : NULL;
     if (data == NULL)
         return false;
     memcpy(c->data, data, bytes);
