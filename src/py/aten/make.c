@@ -5,6 +5,7 @@
 
 #include <string.h>
 
+#include "py/aten/modes.h"
 #include "py/aten/tensor.h"
 #include "py/aten/tensor_priv.h"
 #include "py/aten/threads.h"
@@ -157,7 +158,7 @@ find_forward(void)
 kin_status
 kin_make_init(PyObject *torch_module)
 {
-    if (!make.ready && !make.failed) {
+    if (!make.ready && !make.failed && kin_undisturbed()) {
         make.ready = find_functions(torch_module) && check_samples() && find_keys(torch_module) && find_forward();
         make.failed = !make.ready;
     }

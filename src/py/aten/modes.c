@@ -84,6 +84,81 @@ kin_overrides_off(void)
     return modes.disabled != NULL && modes.disabled() != 0;
 }
 
+/* -- off for a while ----------------------------------------------------------------------------------------------------- */
+
+bool
+kin_modes_on(PyObject *off)
+{
+    PyObject *type, *error, *traceback;
+    PyErr_Fetch(&type, &error, &traceback);
+    PyObject *left = PyObject_CallMethod(off, "__exit__", "OOO", Py_None, Py_None, Py_None);
+    Py_DECREF(off);
+    bool ok = left != NULL;
+    Py_XDECREF(left);
+    if (type != NULL) {
+        PyErr_Clear();
+        PyErr_Restore(type, error, traceback);
+    }
+    return ok;
+}
+
+static bool
+enter(PyObject *stack, const char *module_name, const char *name)
+{
+    PyObject *module = PyImport_ImportModule(module_name), *context = module ? PyObject_CallMethod(module, name, NULL) : NULL;
+    PyObject *entered = context ? PyObject_CallMethod(stack, "enter_context", "O", context) : NULL;
+    Py_XDECREF(module);
+    Py_XDECREF(context);
+    Py_XDECREF(entered);
+    return entered != NULL;
+}
+
+/* What `name` of the module answers: whether that is true, -1 with an exception. */
+static int
+ask(const char *module_name, const char *name)
+{
+    PyObject *module = PyImport_ImportModule(module_name), *answer = module ? PyObject_CallMethod(module, name, NULL) : NULL;
+    int any = answer ? PyObject_IsTrue(answer) : -1;
+    Py_XDECREF(module);
+    Py_XDECREF(answer);
+    return any;
+}
+
+/* What in the program sees tensors being made (a mode), or makes them other ones (grad and jvp of torch.func wrap them), and how to be without it. */
+static const struct {
+    const char *count[2], *off[2];
+} around[] = {{{"torch._C", "_len_torch_dispatch_stack"}, {"torch.utils._python_dispatch", "_disable_current_modes"}},
+              {{"torch._ops", "_len_torch_dispatch_stack_pre_dispatch"}, {"torch.utils._python_dispatch", "_disable_current_modes"}},
+              {{"torch._C._functorch", "peek_interpreter_stack"}, {"torch._functorch.pyfunctorch", "temporarily_clear_interpreter_stack"}}};
+
+/* PyTorch's functions import modules (3 ms of the first call), so they are only called where there is something to turn off. */
+PyObject *
+kin_modes_off(void)
+{
+    PyObject *module = PyImport_ImportModule("contextlib"), *stack = module ? PyObject_CallMethod(module, "ExitStack", NULL) : NULL;
+    Py_XDECREF(module);
+    bool ok = stack != NULL && enter(stack, "torch._C", "DisableTorchFunction");
+    for (size_t i = 0; ok && i < sizeof(around) / sizeof(around[0]); i++) {
+        int any = ask(around[i].count[0], around[i].count[1]);
+        ok = any >= 0 && (!any || enter(stack, around[i].off[0], around[i].off[1]));
+    }
+    if (ok || stack == NULL)
+        return stack;
+    (void)kin_modes_on(stack);
+    return NULL;
+}
+
+bool
+kin_undisturbed(void)
+{
+    PyObject *type, *error, *traceback;
+    PyErr_Fetch(&type, &error, &traceback);
+    bool alone = !kin_foreign_modes() && ask(around[2].count[0], around[2].count[1]) == 0;
+    PyErr_Clear();
+    PyErr_Restore(type, error, traceback);
+    return alone;
+}
+
 /* -- torch.fx.symbolic_trace --------------------------------------------------------------------------------------------- */
 
 /* An attribute of a module that is imported already: borrowed; NULL, without an exception: there is none. The two names are interned once, in `names`. */

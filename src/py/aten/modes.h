@@ -15,6 +15,13 @@ kin_status kin_modes_init(PyObject *torch_module, void *torch_cpu, void *c10) KI
  * `with torch.device(...)` does not count: it runs code of torch alone, and replay's calls meet it as eager's do. */
 bool kin_foreign_modes(void);
 
+/* No mode of the program is on, and no transform of torch.func (grad and jvp wrap what a call makes). What is found out about torch once, by
+ * trying it, waits for that. Asks Python: for what happens once. */
+bool kin_undisturbed(void);
+/* Modes and transforms off, until kin_modes_on takes what this has given: NULL with an exception. kin_modes_on: false with an exception. */
+PyObject *kin_modes_off(void);
+bool kin_modes_on(PyObject *off);
+
 /* Are calls not handed to the classes of their operands (torch._C.DisableTorchFunctionSubclass)? */
 bool kin_overrides_off(void);
 

@@ -225,64 +225,6 @@ self_check(PyObject *plain, PyObject *grad)
     return KIN_OK;
 }
 
-static bool
-modes_on(PyObject *off)
-{
-    PyObject *type, *error, *traceback;
-    PyErr_Fetch(&type, &error, &traceback);
-    PyObject *left = PyObject_CallMethod(off, "__exit__", "OOO", Py_None, Py_None, Py_None);
-    Py_DECREF(off);
-    bool ok = left != NULL;
-    Py_XDECREF(left);
-    if (type != NULL) {
-        PyErr_Clear();
-        PyErr_Restore(type, error, traceback);
-    }
-    return ok;
-}
-
-static bool
-enter(PyObject *stack, const char *module_name, const char *name)
-{
-    PyObject *module = PyImport_ImportModule(module_name), *context = module ? PyObject_CallMethod(module, name, NULL) : NULL;
-    PyObject *entered = context ? PyObject_CallMethod(stack, "enter_context", "O", context) : NULL;
-    Py_XDECREF(module);
-    Py_XDECREF(context);
-    Py_XDECREF(entered);
-    return entered != NULL;
-}
-
-/* A mode of the program sees what tensors are asked for; -1: that is not known. */
-static int
-has_modes(void)
-{
-    static const char *const counts[][2] = {{"torch._C", "_len_torch_dispatch_stack"}, {"torch._ops", "_len_torch_dispatch_stack_pre_dispatch"}};
-    for (int i = 0; i < 2; i++) {
-        PyObject *module = PyImport_ImportModule(counts[i][0]), *count = module ? PyObject_CallMethod(module, counts[i][1], NULL) : NULL;
-        int any = count ? PyObject_IsTrue(count) : -1;
-        Py_XDECREF(module);
-        Py_XDECREF(count);
-        if (any)
-            return any;
-    }
-    return 0;
-}
-
-/* Modes of the program off, or on again: under export or FakeTensorMode the samples below would be no plain tensors, and no mode sees them made.
- * PyTorch's function for it imports modules (3 ms of the first call), so it is only called where there are any. */
-static PyObject *
-modes_off(void)
-{
-    PyObject *module = PyImport_ImportModule("contextlib"), *stack = module ? PyObject_CallMethod(module, "ExitStack", NULL) : NULL;
-    Py_XDECREF(module);
-    int any = stack ? has_modes() : -1;
-    if (stack == NULL || (any >= 0 && enter(stack, "torch._C", "DisableTorchFunction") &&
-                          (!any || enter(stack, "torch.utils._python_dispatch", "_disable_current_modes"))))
-        return stack;
-    (void)modes_on(stack);
-    return NULL;
-}
-
 static kin_status
 calibrate(PyObject *torch_module)
 {
@@ -335,9 +277,9 @@ kin_aten_init(PyObject *torch_module)
     kin_torch.tensor = find_class(torch_module, "Tensor");
     kin_torch.parameter = kin_torch.tensor ? find_class(nn, "Parameter") : NULL;
     Py_DECREF(nn);
-    PyObject *off = kin_torch.parameter ? modes_off() : NULL;
+    PyObject *off = kin_torch.parameter ? kin_modes_off() : NULL;
     kin_status status = off ? calibrate(torch_module) : KIN_PYERR;
-    if (off != NULL && !modes_on(off))
+    if (off != NULL && !kin_modes_on(off))
         status = KIN_PYERR;
     if (status != KIN_OK) {
         Py_CLEAR(kin_torch.tensor);

@@ -5,6 +5,7 @@
 
 #include "core/base/clock.h"
 #include "core/trace/effects.h"
+#include "py/aten/modes.h"
 #include "py/aten/sizes.h"
 #include "py/aten/warn.h"
 #include "py/capture/capture_priv.h"
@@ -21,7 +22,7 @@
 kin_status
 kin_capture_init(void)
 {
-    if (T.ready || T.failed)
+    if (T.ready || T.failed || !kin_undisturbed())
         return T.ready ? KIN_OK : KIN_BREAK;
     PyObject *torch = PyImport_ImportModule("torch");
     bool ok = torch != NULL && kin_aten_init(torch) == KIN_OK && kin_make_init(torch) == KIN_OK && kin_warnings_init(torch) &&

@@ -56,7 +56,7 @@ prepare_torch(kin_state *st, PyObject *name)
         return st->aten_ready;
     PyObject *torch = PyImport_ImportModule("torch");
     st->aten_ready = torch != NULL && kin_aten_init(torch) == KIN_OK;
-    if (st->aten_ready && !kin_foreign_modes() && kin_make_init(torch) != KIN_OK) /* a mode would see what that calls */
+    if (st->aten_ready && kin_make_init(torch) != KIN_OK)
         PyErr_Clear(); /* then no tensor's content is known while recording */
     st->aten_failed = !st->aten_ready;
     if (st->aten_failed) {

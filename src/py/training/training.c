@@ -12,6 +12,7 @@
 #include <stdlib.h>
 
 #include "py/aten/make.h"
+#include "py/aten/modes.h"
 #include "py/aten/profiler.h"
 #include "py/aten/tensor.h"
 #include "py/compat/heap.h"
@@ -85,7 +86,7 @@ launch_training_apply(PyMethodDef *forward_def, PyMethodDef *backward_def)
 static bool
 prepare(void)
 {
-    if (known.ready || known.failed)
+    if (known.ready || known.failed || !kin_undisturbed())
         return known.ready;
     known.training = (PyTypeObject *)PyType_FromSpec(&training_spec);
     known.apply = launch_training_apply(&forward_method, &backward_method);
@@ -121,8 +122,8 @@ launch_training_watched(void)
 const char *
 launch_training_awaits(void)
 {
-    return prepare() ? "saved-tensor hooks or anomaly mode look at what eager keeps for gradients"
-                     : "this PyTorch does not say whether saved tensors have hooks (2.6 does not)";
+    return prepare() || !known.failed ? "saved-tensor hooks, anomaly mode or a transform of torch.func look at what eager keeps for gradients"
+                                      : "this PyTorch does not say whether saved tensors have hooks (2.6 does not)";
 }
 
 /* Gradients, as far as there are any, are the outs of the backward code in order. */
