@@ -166,6 +166,8 @@ describe(const kin_subgraph *g, char *out, size_t size)
     out[n] = 0;
     if (g->at != 0)
         n += (size_t)snprintf(out + n, size - n, " at %u", g->at);
+    for (uint32_t i = g->first; g->grads != NULL && i <= g->last; i++)
+        n += (size_t)snprintf(out + n, size - n, "%s%d", i == g->first ? " gradients " : "", kin_subgraph_grad(g, i));
     snprintf(out + n, size - n, "%s%s%s%s\n", g->plain ? " plain" : "", g->deferred && g->hides_writes ? " hides" : "", g->why ? " | " : "", g->why ? g->why : "");
 }
 
@@ -310,8 +312,13 @@ static void
 test_gradients(void)
 {
     CHECK_STR(WIDE(FIRST "on = const false\ng = const code\nn = call effect grad_mode g on\n" LAST), "CIC hides | the recording ends\n");
-    CHECK_STR(WIDE(FIRST "on = const true\ng = const code\nn = call effect grad_mode g on\n" LAST),
+    /* switched really: what is put off knows how it was at each call; a graph that a backend gets has the switch as a call of its own, or ends */
+    CHECK_STR(WIDE(FIRST "on = const true\ng = const code\nn = call effect grad_mode g on\n" LAST), "CIC gradients 001 hides | the recording ends\n");
+    CHECK_STR(WIDE("off = const false\n" FIRST "on = const true\ng = const code\nn = call effect grad_mode g on\n" LAST "m = call effect grad_mode g off\nc = call torch f x\n"),
+              "CICIC gradients 00110 hides | the recording ends\n");
+    CHECK_STR(WIDE(FIRST "on = local\ng = const code\nn = call effect grad_mode g on\n" LAST),
               "C plain | a tensor call before it might see what it changes\nC plain | the recording ends\n");
+    CHECK_STR(WIDE(FIRST "on = const true\ng = const code\nn = call effect grad_mode g on\n"), "C plain | the recording ends\n");
     CHECK_STR(WIDE("on = const true\ng = const code\nm = call effect grad_mode g on\n" FIRST "n = call effect grad_mode g on\n" LAST), "CIC hides | the recording ends\n");
 }
 

@@ -120,6 +120,16 @@ end_subgraph(finder *f, uint32_t i, const char *why)
     subgraph->why = why;
 }
 
+/* Gradients have been switched between its calls: whether they are on at each is noted when all are known. */
+static kin_status
+note_switched(finder *f)
+{
+    kin_subgraph *subgraph = &f->subgraphs->at.at[f->subgraphs->at.len - 1];
+    if (!f->plain && f->p.grads && subgraph->grads == NULL && (subgraph->grads = calloc(f->in->t->steps.len - subgraph->first, 1)) == NULL)
+        return KIN_NOMEM;
+    return KIN_OK;
+}
+
 static kin_status
 add_call(finder *f, uint32_t i)
 {
@@ -145,7 +155,7 @@ add_call(finder *f, uint32_t i)
     subgraphs->at.at[n - 1].plain &= f->plain_here;
     subgraphs->by_step[i] = n;
     f->plain_here = true;
-    return KIN_OK;
+    return note_switched(f);
 }
 
 /* Is it a call of a subgraph? Arithmetic on numbers from tensor data belongs only to graphs for custom backends. */
@@ -221,6 +231,10 @@ note_roles(finder *f)
     const kin_trace *t = f->in->t;
     for (uint32_t u = 0; u < f->subgraphs->at.len; u++) {
         kin_subgraph *subgraph = &f->subgraphs->at.at[u];
+        for (uint32_t i = subgraph->first; subgraph->grads != NULL && i <= subgraph->last; i++) {
+            subgraph->grads[i - subgraph->first] = kin_roles_grad(&f->p, i) == 1;
+            subgraph->tracked = subgraph->tracked || (f->subgraphs->by_step[i] == u + 1 && subgraph->grads[i - subgraph->first]);
+        }
         subgraph->role = f->subgraphs->role + subgraph->first;
         uint32_t runs = subgraph->at != 0 ? subgraph->at : subgraph->last + 1; /* nothing runs in order between it and calls behind it that write (note_once in py/capture) */
         subgraph->hides_writes = true;
@@ -332,6 +346,7 @@ kin_partition_free(kin_subgraphs *subgraphs)
         free(subgraph->out);
         free(subgraph->builds);
         free(subgraph->runs);
+        free(subgraph->grads);
         free(subgraph->order);
         free(subgraph->arrives);
         kin_vec_deinit(&subgraph->held);

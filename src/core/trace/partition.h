@@ -68,6 +68,8 @@ typedef struct kin_subgraph {
     uint32_t end;          /* the step that ended it, if there is a reason to report; 0: none */
     const char *why;
     int8_t grad;           /* are gradients on where it begins? -1: not known */
+    uint8_t *grads;        /* by step, from first: are gradients on there? NULL: everywhere as where it begins */
+    bool tracked;          /* ... and are they on at one of its calls at least? */
     bool switches;         /* its graph switches torch settings: no call after the switch is repeated */
     bool plain;            /* it can run at its first call, with any kind of inputs */
     bool deferred;         /* other steps run in order between its calls, so it runs at the last one */
@@ -116,6 +118,13 @@ typedef struct {
     bool grad;                 /* gradients are on when the trace begins */
     unsigned how;              /* KIN_SUBGRAPHS_... */
 } kin_partition_input;
+
+/* Are gradients on at the step of the subgraph? -1: as they are where it begins. */
+static inline int
+kin_subgraph_grad(const kin_subgraph *subgraph, uint32_t step)
+{
+    return subgraph->grads == NULL ? -1 : subgraph->grads[step - subgraph->first];
+}
 
 typedef KIN_VEC(kin_vid) kin_vids;
 

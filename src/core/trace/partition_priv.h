@@ -43,6 +43,7 @@ typedef struct {
     bool into_dict;         /* one of them goes into a dict that others may have, too */
     uint32_t into_own;      /* the step that made the oldest dict of the program's own that one of them goes into; 0: none does */
     bool into_cell;         /* one of them goes into a cell */
+    bool grads;             /* gradients were switched between its calls */
     bool barrier;           /* an earlier call may raise: that the step at hand ran must not be observable */
     const char *why;        /* of the step that ended the subgraph */
 } kin_partitioner;

@@ -13,7 +13,7 @@ kin_roles_begin(kin_partitioner *p, uint32_t subgraph, uint32_t first)
     p->subgraph = subgraph;
     p->first = p->last_call = first;
     p->at = p->reports = p->reads = p->store = p->newest = p->into_own = 0;
-    p->into_dict = p->into_cell = false;
+    p->into_dict = p->into_cell = p->grads = false;
 }
 
 /* -- values ----------------------------------------------------------------------------------------------------- */
@@ -318,6 +318,18 @@ switches_grad(const kin_partitioner *p, uint32_t step)
     return to < 0 || to != kin_roles_grad(p, step);
 }
 
+/* A switch that happens in order while calls are deferred: whoever runs these does so with gradients as they are at each call's own place
+ * (kin_subgraph.grads). With a graph that a backend gets, the switch is one of its calls instead. */
+static bool
+pass_switch(kin_partitioner *p, uint32_t step)
+{
+    if (!switches_grad(p, step))
+        return true;
+    bool known = grad_after(p, &p->t->steps.at[step]) >= 0 && kin_roles_grad(p, step) >= 0 && kin_roles_grad(p, p->first) >= 0;
+    p->grads = p->grads || known;
+    return known && !(p->in->how & KIN_SUBGRAPHS_EVERY);
+}
+
 /* Does it ask torch for its settings, with known operands? */
 static bool
 asks_settings(const kin_partitioner *p, const kin_step *s)
@@ -362,8 +374,7 @@ pass_effect(kin_partitioner *p, uint32_t step)
         return pass_store(p, step, to.owner);
     if (pass_method(p, step))
         return true;
-    /* Switching gradients: while calls are deferred, only to the present mode, so that it is not observable. */
-    bool harmless = kin_step_does(s, KIN_GRAD_MODE) ? !switches_grad(p, step) : asks_settings(p, s);
+    bool harmless = kin_step_does(s, KIN_GRAD_MODE) ? pass_switch(p, step) : asks_settings(p, s);
     return harmless && keep_in_order(p, step, false);
 }
 

@@ -111,7 +111,7 @@ static bool
 tests_no_contents(const kin_step *s)
 {
     return s->imm == KIN_CHECK_TYPE || s->imm == KIN_CHECK_IS || s->imm == KIN_CHECK_IS_NOT || s->imm == KIN_CHECK_FITS ||
-           s->imm == KIN_CHECK_NULL || s->imm == KIN_CHECK_NOTNULL || s->imm == KIN_CHECK_META || s->imm == KIN_CHECK_EQ;
+           s->imm == KIN_CHECK_NULL || s->imm == KIN_CHECK_NOTNULL || s->imm == KIN_CHECK_META || s->imm == KIN_CHECK_EQ || s->imm == KIN_CHECK_ANSWERED;
 }
 
 /* Comparing cells compares their contents. Strings, numbers and simple objects lead to no cell. */

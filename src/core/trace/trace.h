@@ -76,6 +76,7 @@ typedef enum {
                           use of them */
     KIN_CHECK_FITS,    /* storing into the attribute or item of args[0] that ref and num name changes nothing else (guardeval/guard.h) */
     KIN_CHECK_LACKS,   /* args[0] has no attribute of its own with the name ref */
+    KIN_CHECK_ANSWERED /* the cache args[0] (functools.lru_cache) has an answer: ref is its dict and the key there */
 } kin_check;
 
 typedef enum { KIN_VAL_NONE, KIN_VAL_CONST, KIN_VAL_SRC, KIN_VAL_STEP } kin_val_kind;

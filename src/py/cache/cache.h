@@ -34,6 +34,7 @@ typedef struct kin_code_entry {
     KIN_VEC(kin_call_shape *) shapes;
     kin_trace_budget budget;   /* for recordings */
     uint32_t nentries;
+    bool was_late;          /* a recording was made again because a cached function had no answer yet (kin_entry.late) */
     bool told_limit;
     bool waits;          /* nothing more is recorded for now: it would cost too much */
 } kin_code_entry;

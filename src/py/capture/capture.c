@@ -385,13 +385,38 @@ note_refused(stepper *x, uint32_t step)
             return;
 }
 
-/* Did the step make a tensor that gradients are accumulated in (requires_grad_)? What a node gives is none, so the step stays by itself. */
+/* Is it a view of a parameter, made where no gradients are wanted? It requires a gradient as the parameter does, but no node has made it, and a view that is made of the
+ * input in its place is like it. */
+static bool
+is_view_of_leaf(PyObject *fake)
+{
+    PyObject *node = PyObject_GetAttrString(fake, "grad_fn"), *view = node == Py_None ? PyObject_CallMethod(fake, "_is_view", NULL) : NULL;
+    bool is = view == Py_True;
+    PyErr_Clear();
+    Py_XDECREF(node);
+    Py_XDECREF(view);
+    return is;
+}
+
+static bool
+is_given(const stepper *x, kin_vid vid)
+{
+    for (uint32_t i = 0; i < x->subgraph->nout; i++)
+        if (x->subgraph->out[i] == vid)
+            return true;
+    return false;
+}
+
+/* Did the step make a tensor that gradients are accumulated in (requires_grad_)? What a node gives is none, so the step stays by itself. A view that is made while
+ * gradients are off is one as well, but nobody sees what it accumulates if it stays in the graph. */
 static bool
 makes_leaf(stepper *x, const kin_step *s)
 {
     PyObject *made = x->c.joint && s->out != 0 ? x->slots[s->out] : NULL;
     uint32_t number = made == NULL ? UINT32_MAX : kin_capture_number(made);
     if (number == UINT32_MAX || number < x->c.out->ninputs || !kin_tensor_requires_grad(made))
+        return false;
+    if (x->c.untracked && !is_given(x, s->out) && is_view_of_leaf(made))
         return false;
     PyObject *leaf = PyObject_GetAttrString(made, "is_leaf");
     bool is = leaf != Py_False;
@@ -409,6 +434,16 @@ asks_data(const stepper *x, const kin_step *s)
     return s->kind == KIN_STEP_GETATTR && PyUnicode_CompareWithASCIIString(kin_refs_get(&x->v->refs, s->ref), "data") == 0;
 }
 
+/* Gradients are on or off as at the step's own place; whoever keeps the surroundings puts that back. */
+static void
+switch_gradients(stepper *x, uint32_t step)
+{
+    int grad = kin_subgraph_grad(x->subgraph, step);
+    x->c.untracked = grad == 0;
+    if (grad >= 0)
+        kin_grad_set(grad == 1);
+}
+
 static bool
 run_steps(stepper *x)
 {
@@ -416,6 +451,7 @@ run_steps(stepper *x)
         const kin_step *s = &x->t->steps.at[i];
         if (!x->subgraph->runs[i - x->subgraph->first])
             continue;
+        switch_gradients(x, i);
         x->c.step = i;
         kin_culprit_begin_step(&x->c);
         x->c.before = x->c.storages.len;
@@ -436,25 +472,12 @@ run_steps(stepper *x)
 
 /* -- outputs ---------------------------------------------------------------------------------------------------- */
 
-/* Is it a view of a parameter, made where no gradients are wanted? It requires a gradient as the parameter does, but no node has made it, and a view that is made of the
- * input in its place is like it. */
-static bool
-is_view_of_leaf(PyObject *fake)
-{
-    PyObject *node = PyObject_GetAttrString(fake, "grad_fn"), *view = node == Py_None ? PyObject_CallMethod(fake, "_is_view", NULL) : NULL;
-    bool is = view == Py_True;
-    PyErr_Clear();
-    Py_XDECREF(node);
-    Py_XDECREF(view);
-    return is;
-}
-
 static bool
 is_plain_output(stepper *x, PyObject *obj, int depth)
 {
     uint32_t number = kin_capture_number(obj);
     if (number != UINT32_MAX)
-        return number < x->c.out->ninputs || x->gradients || !kin_tensor_requires_grad(obj) || is_view_of_leaf(obj);
+        return number < x->c.out->ninputs || !kin_tensor_requires_grad(obj) || (x->c.joint ? !is_view_of_leaf(obj) : x->gradients || is_view_of_leaf(obj));
     if (obj == Py_None)
         return true;
     bool sequence = PyTuple_Check(obj) || PyList_CheckExact(obj);
@@ -591,7 +614,10 @@ kin_capture_run(const kin_entry *v, const kin_subgraph *subgraph, PyObject *cons
     if (out->graph != NULL && out->fakes != NULL && out->out != NULL && x.slots != NULL &&
         capture_hide_warnings(&around, &warned) && capture_leave_inference(&around) && (subgraph->at == 0 || capture_keep_settings(&around)) && fill_inputs(&x, in) && capture_push_mode(&around, &x.c)) {
         x.mode = around.mode;
-        ok = run_steps(&x) && keep_outputs(&x) && go_back(&x) && keep_values(&x);
+        ok = run_steps(&x);
+        x.c.untracked = false;
+        kin_grad_set(around.grad);
+        ok = ok && keep_outputs(&x) && go_back(&x) && keep_values(&x);
         bool unexplained = !ok && out->refused.len == 0;
         for (uint32_t i = 0; unexplained && i < x.c.suspects.len; i++)
             note_refused(&x, x.c.suspects.at[i]);
@@ -631,6 +657,7 @@ do_steps(stepper *x)
         Py_XSETREF(x->slots[x->subgraph->in[i]], Py_NewRef(x->in[i]));
     for (uint32_t i = x->subgraph->first; ok && i <= x->subgraph->last; i++) {
         const kin_step *s = &x->t->steps.at[i];
+        switch_gradients(x, i);
         if (x->subgraph->runs[i - x->subgraph->first] && s->kind != KIN_STEP_CHECK)
             ok = provide(x, s, 0) && run_one(x, s);
         free_dead(x, s, keep);

@@ -20,6 +20,7 @@ typedef struct {
     PyObject *kwargs;  /* dict or NULL */
     PyObject *made;    /* with gradients: what it gave, of fake tensors; else NULL */
     uint32_t step;     /* that called it; UINT32_MAX: it belongs to the gradients */
+    bool untracked;    /* gradients are off at the step */
 } kin_capture_call;
 
 /* An operator of the forward part that came as smaller ones (composition.c), or an autograd function of the program (whole_calls.c). */

@@ -59,6 +59,7 @@ typedef struct {
     uint32_t at;                         /* the subgraph runs before this step (kin_subgraph); 0: at its last call */
     uint32_t leaves;                     /* ... and from there on the first step that may leave (kin_subgraph) */
     bool uncounted;                          /* writes are those that an operator does not count */
+    bool untracked;                          /* gradients are switched off at the step */
     uint32_t data, data_storage;         /* what entries have that are made now: all of them where the step is x.data (storage: 0), or views of an argument like that */
     bool joint;                          /* what calls give is kept */
     bool other_data;                     /* KIN_CAPTURE_OTHER_DATA */

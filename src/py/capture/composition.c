@@ -70,7 +70,7 @@ kin_capture_note_whole(capturing *c, uint32_t first, PyObject *op, PyObject *arg
     kin_capture_joint *joint = &c->out->joint;
     while (joint->wholes.len > 0 && joint->wholes.at[joint->wholes.len - 1].first >= first)
         kin_capture_call_deinit(&joint->wholes.at[--joint->wholes.len].call);
-    kin_capture_call call = {op, args, kwargs != NULL && PyDict_GET_SIZE(kwargs) ? kwargs : NULL, made, c->step};
+    kin_capture_call call = {op, args, kwargs != NULL && PyDict_GET_SIZE(kwargs) ? kwargs : NULL, made, c->step, c->untracked};
     if (kin_vec_push(&joint->wholes, ((kin_capture_whole){call, first, c->out->calls.len})) != KIN_OK)
         return false;
     Py_INCREF(op);

@@ -696,7 +696,7 @@ note_call(capturing *c, PyObject *func, PyObject *args, PyObject *kwargs)
     uint32_t before = g->values.len;
     if (c->data_storage != 0)
         c->data = c->data_storage = 0;
-    kin_capture_call call = {own != Py_None ? own : PyTuple_GET_ITEM(row, 0), args, kwargs != NULL && PyDict_GET_SIZE(kwargs) ? kwargs : NULL, NULL, c->step};
+    kin_capture_call call = {own != Py_None ? own : PyTuple_GET_ITEM(row, 0), args, kwargs != NULL && PyDict_GET_SIZE(kwargs) ? kwargs : NULL, NULL, c->step, c->untracked};
     uint32_t number = kin_aten_add_call(g, name, random);
     if (g->failed || kin_vec_push(&c->out->calls, call) != KIN_OK) {
         Py_DECREF(own);

@@ -84,7 +84,7 @@ words_of(kin_check check)
     case KIN_CHECK_EQ: return "a number or text";
     case KIN_CHECK_LEN: return "a length";
     case KIN_CHECK_NULL: case KIN_CHECK_NOTNULL: return "the end of an iterator";
-    case KIN_CHECK_RUNS_NO_CODE: case KIN_CHECK_FITS: case KIN_CHECK_LACKS: return "what a value contains";
+    case KIN_CHECK_RUNS_NO_CODE: case KIN_CHECK_FITS: case KIN_CHECK_LACKS: case KIN_CHECK_ANSWERED: return "what a value contains";
     }
     return "a value";
 }

@@ -258,6 +258,7 @@ finish_instruction(rec *r, rec_frame *f, uint32_t offset)
     PyObject *const *stack = kin_watch_localsplus(f->f) + f->nlocals;
     switch (f->await) {
     case AWAIT_CACHED:
+        r->v->late = r->v->late || ran_code;
         rec_set_obj(r, f->await_vid, stack[f->await_slot]);
         r->cached = ran_code || rec_any_tensor(r, &f->await_vid, 1) ? 0 : f->await_vid;
         break;

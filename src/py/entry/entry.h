@@ -89,6 +89,7 @@ typedef struct kin_entry {
     KIN_VEC(uint32_t) barriers; /* steps before which a call may raise: that they ran must not be observable */
     bool replan;             /* one of these has grown since the subgraphs were planned: they are planned anew after the call */
     KIN_VEC(kin_asked) asked; /* who asked torch.compiler.is_compiling() */
+    bool late;               /* a cached function (functools.lru_cache) had no answer yet when it was called: its code ran */
     kin_ref detour;          /* code of a library that took a way over an operator written elsewhere because it was told; 0: none did */
     KIN_VEC(kin_known_size) seen_sizes; /* of arguments, whether a guard tests them or not; not of entries from the cache */
     KIN_VEC(kin_known_size) declared; /* marked with torch._dynamo.mark_dynamic */

@@ -402,18 +402,6 @@ call_type(rec *r, const rec_args *a)
     return false;
 }
 
-/* A call of what functools.lru_cache made is asked again at replay; while the cache has its answer, that is one object, which is
- * compared by identity and then known. When it has not, the cached function runs as in eager (here: the step becomes opaque, as code
- * ran; at replay: without frames of the callers), and the comparison leaves behind the call, with its answer.
- */
-static bool
-model_cached(rec *r, const rec_args *a)
-{
-    rec_model_step(r, a, 0);
-    r->top->await = AWAIT_CACHED;
-    return true;
-}
-
 /* range(n) of a size that data decides is a decision on it, which graphs can assert: the number of this call. One that has never differed is fixed by the guard. */
 static void
 assume_sizes(rec *r, rec_args *a, kin_vid *assumed)
@@ -446,6 +434,6 @@ rec_call_builtin(rec *r, const rec_args *call)
     if (PyType_Check(obj))
         return call_type(r, &a);
     if (rec_is_cache(obj))
-        return model_cached(r, &a);
+        return rec_call_cached(r, &a);
     return is_immutable_method(obj) && call_immutable_method(r, obj, &a);
 }

@@ -134,6 +134,7 @@ bool rec_call_weakref(rec *r, const rec_args *a);
 /* ---- wrapping.c ---- */
 bool rec_call_update_wrapper(rec *r, const rec_args *a);
 bool rec_call_deepcopy(rec *r, const rec_args *a);
+bool rec_call_cached(rec *r, const rec_args *a); /* of functools.lru_cache */
 
 /* ---- model_items.c ---- */
 bool rec_is_number(PyObject *obj);                       /* one of Python's own classes */

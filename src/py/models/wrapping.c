@@ -1,4 +1,4 @@
-/* Two library functions written in Python that are modelled as a whole: functools.update_wrapper, and copy.deepcopy of immutable objects.
+/* Library functions that are modelled as a whole: functools.update_wrapper, copy.deepcopy of immutable objects, and what functools.lru_cache makes.
  *
  * Every decorator written with functools.wraps calls functools.update_wrapper, which gives a new function the name, docstring and
  * attributes of another one. On a function that the recording created, that is a change of this function alone, so it is one step,
@@ -137,5 +137,100 @@ rec_call_deepcopy(rec *r, const rec_args *a)
     rec_drop(r, a->ndrop);
     rec_push(r, a->args[0]);
     r->skip_expected = true; /* the library's frames */
+    return true;
+}
+
+/* -- functools.lru_cache ------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    PyObject *dict, *mark, *before[3];
+    bool found;
+} cache_parts;
+
+/* What the cache's tp_traverse visits ends with its dict, the cached function, the mark between arguments and keywords, two classes and, where there
+ * are some, its attributes. */
+static int
+visit_part(PyObject *obj, void *to)
+{
+    cache_parts *c = to;
+    if (!c->found && c->before[0] != NULL && PyDict_CheckExact(c->before[0]) && PyCallable_Check(c->before[1]) && Py_IS_TYPE(c->before[2], &PyBaseObject_Type) && PyType_Check(obj)) {
+        c->dict = c->before[0];
+        c->mark = c->before[2];
+        c->found = true;
+    }
+    c->before[0] = c->before[1];
+    c->before[1] = c->before[2];
+    c->before[2] = obj;
+    return 0;
+}
+
+/* Does the cache tell 1 from 1.0? An exception counts as yes. */
+static bool
+is_typed(PyObject *cache)
+{
+    PyObject *parameters = PyObject_CallMethod(cache, "cache_parameters", NULL), *typed = parameters != NULL ? PyDict_GetItemString(parameters, "typed") : NULL;
+    bool yes = typed != Py_False;
+    Py_XDECREF(parameters);
+    PyErr_Clear();
+    return yes;
+}
+
+/* The key as functools makes it: a single int or str as it is, else all arguments, the mark and the keywords. New; NULL with or without an exception. */
+static PyObject *
+make_key(rec *r, const rec_args *a, PyObject *mark)
+{
+    uint32_t n = a->npos + a->nkw;
+    for (uint32_t i = 0; i < n; i++)
+        if (!rec_is_const(r, a->args[i]) || !kin_is_exact_immutable(O(r, a->args[i])) || !rec_is_value(O(r, a->args[i])))
+            return NULL;
+    PyObject *only = n == 1 && a->nkw == 0 ? O(r, a->args[0]) : NULL;
+    if (only != NULL && (PyUnicode_CheckExact(only) || PyLong_CheckExact(only)))
+        return Py_NewRef(only);
+    PyObject *key = PyTuple_New(a->npos + (a->nkw > 0 ? 1 + 2 * (Py_ssize_t)a->nkw : 0));
+    for (uint32_t i = 0; key != NULL && i < a->npos; i++)
+        PyTuple_SET_ITEM(key, i, Py_NewRef(O(r, a->args[i])));
+    if (key != NULL && a->nkw > 0)
+        PyTuple_SET_ITEM(key, a->npos, Py_NewRef(mark));
+    for (uint32_t i = 0; key != NULL && i < a->nkw; i++) {
+        PyTuple_SET_ITEM(key, a->npos + 1 + 2 * i, Py_NewRef(PyTuple_GET_ITEM(a->kwnames, i)));
+        PyTuple_SET_ITEM(key, a->npos + 2 + 2 * i, Py_NewRef(O(r, a->args[a->npos + i])));
+    }
+    return key;
+}
+
+/* Has the cache the answer to these constant arguments? Then a check says so in front of the call. */
+static bool
+is_answered(rec *r, const rec_args *a)
+{
+    cache_parts parts = {.found = false};
+    PyObject *cache = O(r, a->callee), *key = NULL;
+    if (!rec_is_const(r, a->callee) || is_typed(cache))
+        return false;
+    Py_TYPE(cache)->tp_traverse(cache, visit_part, &parts);
+    if (parts.found)
+        key = make_key(r, a, parts.mark);
+    bool answered = key != NULL && PyDict_Contains(parts.dict, key) == 1;
+    PyObject *ref = answered ? PyTuple_Pack(2, parts.dict, key) : NULL;
+    if (ref != NULL)
+        rec_check(r, KIN_CHECK_ANSWERED, a->callee, ref, 0);
+    Py_XDECREF(ref);
+    Py_XDECREF(key);
+    PyErr_Clear();
+    return ref != NULL;
+}
+
+/* The call is made again at replay; while the cache has its answer, that is one object, which is compared by identity and then known. Where the answer
+ * is there before the call, a check of that lets the call be seen as what it is then: a look into a dict, which calls of tensors around it neither see nor change.
+ * Otherwise the cached function runs as in eager (here: the step becomes opaque, as code ran; at replay: without frames of the callers), and the
+ * comparison leaves behind the call, with its answer.
+ */
+bool
+rec_call_cached(rec *r, const rec_args *a)
+{
+    bool answered = is_answered(r, a);
+    uint32_t step = r->t->vals.at[rec_model_step(r, a, 0)].step;
+    if (answered)
+        r->t->steps.at[step].effects = KIN_ASKS | KIN_BLIND | KIN_LETS_GO;
+    r->top->await = AWAIT_CACHED;
     return true;
 }

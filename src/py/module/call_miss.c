@@ -384,13 +384,29 @@ replace_remade(call_state *c, kin_entry_object *entry)
     kin_cache_drop(&c->self->cache, c->remade);
 }
 
-/* Is the next call to be recorded again, with another answer for a library? */
-static void
-settle_detour(kin_compiled *self, PyCodeObject *code, kin_entry_object *entry)
+/* The code of cached functions that ran in the first call divides its graph; in the next, they will mostly have their answers. Only recordings for kernels of
+ * our own are made again: they have cost little so far. */
+static bool
+settle_late(call_state *c, PyCodeObject *code, const kin_entry_object *entry)
 {
-    if (!kin_detour_settle(entry->v))
+    bool may = entry->v->late && kin_lower_wanted(c->self) && !kin_lower_is_custom(c->self) && !c->self->fullgraph;
+    kin_call_shape *shape = may ? kin_cache_add(&c->self->cache, code, c->bind.nargs, c->bind.kwnames) : NULL;
+    bool first = shape != NULL && !shape->owner->was_late;
+    if (first)
+        shape->owner->was_late = true;
+    return first;
+}
+
+/* Is the next call to be recorded again, with another answer for a library, or of a cached function? */
+static void
+settle_again(call_state *c, PyCodeObject *code, kin_entry_object *entry)
+{
+    kin_compiled *self = c->self;
+    bool late = settle_late(c, code, entry), detour = kin_detour_settle(entry->v);
+    if (!late && !detour)
         return;
-    const char *text = entry->v->detour != 0 ? "a library that was told of compiling calls an operator written in Python: the next call is recorded with is_compiling() False for it"
+    const char *text = !detour ? "a function made by functools.lru_cache had no answer yet, so that its code ran: the next call is recorded again"
+                     : entry->v->detour != 0 ? "a library that was told of compiling calls an operator written in Python: the next call is recorded with is_compiling() False for it"
                                              : "a library that was not told of compiling has more graph breaks: the next call is recorded with is_compiling() True for it";
     kin_log_fallback(self->state, self->name, code, text, KIN_WHY_NONE);
     kin_cache_drop(&self->cache, entry);
@@ -448,7 +464,7 @@ record(call_state *c, PyObject *cause)
         PyErr_Restore(type, error, traceback);
     kin_written_free(result.written);
     if (entry != NULL && value != NULL)
-        settle_detour(self, code, entry);
+        settle_again(c, code, entry);
     Py_XDECREF(entry);
     Py_XDECREF(options.dynamic_sources);
     Py_XDECREF(random);

@@ -42,6 +42,16 @@ drop_inputs(inputs *in)
         free(in->values);
 }
 
+/* Whoever runs the subgraph, or chooses how, does so with gradients on if one of its calls does: the mode as it is, for kin_grad_set afterwards. */
+static bool
+go_to_its_mode(const kin_subgraph *subgraph)
+{
+    bool now = kin_grad_enabled();
+    if (subgraph->grads != NULL)
+        kin_grad_set(subgraph->tracked);
+    return now;
+}
+
 void
 kin_pending_begin(kin_run *r, const kin_subgraph *subgraph)
 {
@@ -49,10 +59,12 @@ kin_pending_begin(kin_run *r, const kin_subgraph *subgraph)
     bool learn = false;
     if (r->built_sunk && subgraph->changes_sunk)
         return;
+    bool now = go_to_its_mode(subgraph);
     if (take_inputs(r, subgraph, subgraph->nearly, &in))
         r->chosen = subgraph->launcher->choose(subgraph->launcher, r->v, subgraph, in.values, NULL, &learn);
     else
         r->chosen = NULL;
+    kin_grad_set(now);
     drop_inputs(&in);
     r->narrived = subgraph->nearly;
     if (r->chosen != NULL)
@@ -82,11 +94,14 @@ arrive_ahead(kin_run *r, const kin_subgraph *subgraph)
     bool fit = true;
     if (!kin_ahead_read(r, subgraph))
         return false;
+    bool now = go_to_its_mode(subgraph);
     for (; r->narrived < subgraph->nin; r->narrived++) {
         uint32_t i = subgraph->order[r->narrived];
         fit = fit && subgraph->launcher->fits(subgraph->launcher, r->chosen, i, r->ahead[i]);
     }
-    return fits_or_choose(r, subgraph, fit);
+    fit = fits_or_choose(r, subgraph, fit);
+    kin_grad_set(now);
+    return fit;
 }
 
 /* The step has made inputs. False: they are of another kind than what was chosen for the others. */
@@ -94,15 +109,16 @@ static bool
 arrive(kin_run *r, uint32_t step)
 {
     const kin_subgraph *subgraph = r->deferred;
-    bool fit = true;
-    for (; r->narrived < subgraph->nin && subgraph->arrives[r->narrived] == step; r->narrived++) {
+    bool fit = true, now = go_to_its_mode(subgraph), there = true;
+    for (; there && r->narrived < subgraph->nin && subgraph->arrives[r->narrived] == step; r->narrived += there) {
         uint32_t i = subgraph->order[r->narrived];
         PyObject *obj = kin_run_value(r, subgraph->in[i]);
-        if (obj == NULL)
-            return false;
-        fit = fit && subgraph->launcher->fits(subgraph->launcher, r->chosen, i, obj);
+        there = obj != NULL;
+        fit = there && fit && subgraph->launcher->fits(subgraph->launcher, r->chosen, i, obj);
     }
-    return fits_or_choose(r, subgraph, fit);
+    fit = there && fits_or_choose(r, subgraph, fit);
+    kin_grad_set(now);
+    return fit;
 }
 
 /* -- running what was deferred ----------------------------------------------------------------------------------------- */
@@ -119,14 +135,17 @@ run_waiting(kin_run *r, const kin_subgraph *subgraph, uint32_t step, PyObject **
     return KIN_LEFT;
 }
 
-/* Runs what was deferred before `upto`. Not GO_ON: *step is the one that went elsewhere. */
+/* Runs what was deferred before `upto`. Not GO_ON: *step is the one that went elsewhere, and gradients are as at its place. */
 static kin_outcome
 catch_up(kin_run *r, uint32_t upto, uint32_t *step, PyObject **value)
 {
     const kin_subgraph *subgraph = r->deferred;
+    bool now = kin_grad_enabled();
     r->deferred = NULL;
     for (uint32_t i = subgraph->first; i < upto; i++) {
         const kin_step *s = &r->t->steps.at[i];
+        if (subgraph->grads != NULL)
+            kin_grad_set(subgraph->grads[i - subgraph->first]);
         if (s->flags & KIN_STEP_RAISES && s->out != 0 && !(s->flags & KIN_STEP_SUNK) && r->slots[s->out] != NULL)
             kin_run_note_frames(r, i);
         kin_outcome out = run_waiting(r, subgraph, i, value);
@@ -137,6 +156,7 @@ catch_up(kin_run *r, uint32_t upto, uint32_t *step, PyObject **value)
         if (s->nfrees != 0)
             kin_run_free(r, s);
     }
+    kin_grad_set(now);
     return KIN_GO_ON;
 }
 
@@ -330,7 +350,9 @@ launch(kin_run *r, uint32_t *step, PyObject **value)
         return catch_up_and_run(r, step, value);
     }
     PyObject *before = subgraph->at != 0 ? generator_before(r, subgraph) : NULL;
+    bool now = go_to_its_mode(subgraph);
     kin_launch done = kin_run_launch_waiting_framed(r);
+    kin_grad_set(now);
     if (done == KIN_LAUNCH_DONE)
         Py_XSETREF(r->drawn, before);
     else
@@ -340,8 +362,11 @@ launch(kin_run *r, uint32_t *step, PyObject **value)
     if (done == KIN_LAUNCH_NOT)
         return catch_up_and_run(r, step, value);
     r->deferred = NULL;
-    if (done == KIN_LAUNCH_RAISED)
+    if (done == KIN_LAUNCH_RAISED) {
+        if (subgraph->grads != NULL)
+            kin_grad_set(subgraph->grads[0]);
         return kin_run_settle(r, subgraph->first, NULL, value);
+    }
     if (subgraph->at != 0) {
         r->early = subgraph;
         kin_ahead_ran(r, subgraph);
@@ -429,11 +454,11 @@ settle(kin_run *r, uint32_t *step, PyObject *result, PyObject **value)
     return kin_run_settle(r, at, result, value);
 }
 
-/* Does it switch gradients on or off? Deferred calls want them as they were. */
+/* Does it switch gradients on or off, where deferred calls want them as they were? */
 static bool
 switches_gradients(kin_run *r, const kin_step *s)
 {
-    if (!(s->flags & KIN_STEP_EFFECT) || !kin_step_does(s, KIN_GRAD_MODE))
+    if (!(s->flags & KIN_STEP_EFFECT) || !kin_step_does(s, KIN_GRAD_MODE) || r->deferred->grads != NULL)
         return false;
     PyObject *on = kin_run_value(r, r->t->vids.at[s->args + 1]);
     return !(on == Py_True || on == Py_False) || (on == Py_True) != kin_grad_enabled();
@@ -527,8 +552,10 @@ kin_pending_end_learning(kin_run *r, uint32_t step, bool complete)
         PyObject **out = calloc(subgraph->nout + 1, sizeof *out);
         for (uint32_t k = 0; out != NULL && k < subgraph->nout; k++)
             out[k] = kin_run_value(r, subgraph->out[k]);
+        bool now = go_to_its_mode(subgraph);
         if (take_inputs(r, subgraph, subgraph->nin, &in))
             subgraph->launcher->learn(subgraph->launcher, r->v, subgraph, in.values, out);
+        kin_grad_set(now);
         drop_inputs(&in);
         free(out);
     }

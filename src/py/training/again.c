@@ -141,8 +141,10 @@ replay_call(replayed *r, const kin_capture_call *call)
 {
     PyObject *args = put_in_place(r, call->args), *result = NULL;
     PyObject *kwargs = args == NULL || call->kwargs == NULL ? NULL : kin_map_values(call->kwargs, put_in_place, r);
+    kin_grad_set(!call->untracked);
     if (args != NULL && (kwargs != NULL || call->kwargs == NULL))
         result = PyObject_Call(call->op, args, kwargs);
+    kin_grad_set(true);
     bool ok = result != NULL && bind(r, call->made, result);
     if (result != NULL && !ok)
         PyErr_SetString(PyExc_RuntimeError, "kintsugi: an operator gave something else than before");
