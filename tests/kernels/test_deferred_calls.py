@@ -514,7 +514,7 @@ def test_lists_built_before_a_graph_are_filled_in_it(k):
     assert len(subgraphs(c)) == 1 and all(v["runs"] for v in subgraphs(c)[0]["versions"])
 
 
-def test_what_switches_gradients_parts_a_graph_and_what_does_not_stays_inside(kernels):
+def test_what_switches_gradients_stays_inside_a_graph(kernels):
     class Frequencies(torch.nn.Module):
         @torch.no_grad()
         def forward(self, x):
@@ -525,11 +525,11 @@ def test_what_switches_gradients_parts_a_graph_and_what_does_not_stays_inside(ke
     def f(x):
         return torch.tanh(inner(torch.relu(x) + 1)) * 3 + x
 
-    for enabled, parts in ((True, 3), (False, 1)):
+    for enabled in (True, False):
         compiled = kintsugi.compile(f)
         with torch.set_grad_enabled(enabled):
             for _ in range(12):
                 x = torch.randn(64)
                 torch.testing.assert_close(compiled(x), f(x))
         rows = [row for row in kintsugi.stats(compiled)["kernels"] if row["launches"] > 0]
-        assert len(rows) == parts, rows
+        assert len(rows) == 1, rows

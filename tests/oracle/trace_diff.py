@@ -9,6 +9,7 @@ ADDRESS = re.compile(r"0x[0-9a-fA-F]+|\b\d{14,15}\b")   # also as id() shows it
 NUMBER = re.compile(r"%\d+")
 DICTS = re.compile(r"(.*)\.__dict__( is (?:not )?)(.*)\.__dict__")
 FITS = 16    # the check in front of a store
+ANSWERED = 18    # a cached function has an answer
 STORES = ("setattr", "delattr", "set_subscr", "del_subscr", "global_set", "cell_set", "call")
 
 
@@ -173,6 +174,9 @@ def does_it_really(a, b):
     if "opaque" not in flags or (kind, text) == (kind_now, text_now):
         return "opaque" in flags and "opaque" not in flags_now
     if has_consumed_now(a["steps"], b["steps"], found[0]):
+        return True
+    # a cached function is called, or the answer that it has is looked up
+    if kind == "call" and (kind_now, b["steps"][found[0]][0][4]) == ("check", ANSWERED):
         return True
     # a class is called, or its instance is made step by step
     if kind == "call" and kind_now == "object" and text.startswith(f'{text_now.removeprefix("object(").removesuffix(")")}('):

@@ -430,11 +430,17 @@ kin_watch_foreign_tool(PyThreadState *ts)
 }
 
 bool kin_grad_enabled(void);
+void kin_grad_set(bool enabled);
 
 bool
 kin_grad_enabled(void)
 {
     return false;
+}
+
+void
+kin_grad_set(bool enabled)
+{
 }
 
 bool kin_is_class_of_tensors(PyObject *type);
