@@ -47,13 +47,15 @@ hands_on(const kin_step *s)
     }
 }
 
-/* What the operator on two ints asks; -1: nothing that a polynomial of them does not answer. */
+/* What the operator on one or two ints asks; -1: nothing that a polynomial of them does not answer. */
 static int
 asked_by_operator(const kin_step *s)
 {
     unsigned op = s->kind == KIN_STEP_BINARY && s->imm >= KIN_BINARY_INPLACE ? s->imm - (unsigned)KIN_BINARY_INPLACE : s->imm;
     if (s->kind == KIN_STEP_COMPARE)
         return KIN_SIZES_ORDER;
+    if (s->kind == KIN_STEP_UNARY)
+        return s->imm != KIN_UNARY_NOT ? -1 : KIN_SIZES_VALUE; /* linear */
     switch (op) {
     case KIN_BINARY_ADD: case KIN_BINARY_SUBTRACT: case KIN_BINARY_MULTIPLY: return -1;
     case KIN_BINARY_REMAINDER: return KIN_SIZES_REMAINDER;
@@ -121,7 +123,8 @@ kin_capture_ask(stepper *x, const kin_step *s)
     if (!open && made != NULL && s->nargs == 3 && first != NULL && kin_is_max_or_min(first) && PyLong_Check(made) && is_number(second) && is_number(capture_operand(x, args[2])))
         return push(c, KIN_SIZES_EXTREME, second, capture_operand(x, args[2]), made);
     bool two = !open && (s->kind == KIN_STEP_BINARY || s->kind == KIN_STEP_COMPARE) && s->nargs == 2 && first != NULL && second != NULL && PyLong_Check(first) && PyLong_Check(second);
-    int asks = two ? asked_by_operator(s) : KIN_SIZES_VALUE;
+    bool one = !open && s->kind == KIN_STEP_UNARY && first != NULL && PyLong_Check(first);
+    int asks = one || two ? asked_by_operator(s) : KIN_SIZES_VALUE;
     if (asks < 0 || (two && x->t->vals.at[args[0]].kind == KIN_VAL_CONST && x->t->vals.at[args[1]].kind == KIN_VAL_CONST))
         return true;
     if (two)

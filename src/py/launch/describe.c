@@ -115,7 +115,7 @@ not_yet(const kernel_launcher *self)
     for (uint32_t i = 0; i < self->versions.len; i++)
         if (self->versions.at[i]->code != NULL || self->versions.at[i]->reason[0] != 0)
             return "";
-    return self->not_yet != NULL ? self->not_yet : "no replayed call has reached it so far";
+    return self->not_yet != NULL ? self->not_yet : self->base.lacks_input ? "replays let go of one of its inputs before it (a defect of Kintsugi: please report it)" : "no replayed call has reached it so far";
 }
 
 static PyObject *

@@ -174,6 +174,53 @@ model_number(rec *r, const rec_args *a)
     return true;
 }
 
+/* slice(a, b) as a[b:c] makes one. */
+static bool
+model_slice(rec *r, const rec_args *a)
+{
+    kin_vid ends[3] = {rec_const(r, Py_None), a->npos > 0 ? a->args[0] : 0, 0};
+    if (all_const(r, a) || a->nkw != 0 || a->npos < 1 || a->npos > 3)
+        return rec_model_pure(r, a);
+    for (uint32_t i = 0; a->npos > 1 && i < a->npos; i++)
+        ends[i] = a->args[i];
+    uint32_t n = a->npos == 1 ? 2 : a->npos;
+    kin_vid out = rec_step_out(r, KIN_STEP_BUILD_SLICE, KIN_STEP_PURE, ends, n);
+    rec_make_virtual(r, out, VIRTUAL_SLICE, ends, n, true);
+    r->info.at[out].type = &PySlice_Type;
+    rec_drop(r, a->ndrop);
+    rec_await_result(r, out, r->t->vals.at[out].step);
+    return true;
+}
+
+/* divmod(n, k) of a size and a constant: its two answers are numbers of the graph, as n // k and n % k are. */
+static bool
+model_divmod(rec *r, const rec_args *a)
+{
+    static const uint8_t ops[2] = {KIN_BINARY_FLOOR_DIVIDE, KIN_BINARY_REMAINDER};
+    bool sized = a->npos == 2 && a->nkw == 0 && rec_is_size(r, a->args[0]) && rec_data_of(r, a->args[0]) == REC_NO_DATA;
+    PyObject *divisor = sized ? O(r, a->args[1]) : NULL;
+    if (divisor == NULL || !PyLong_CheckExact(divisor) || PyObject_IsTrue(divisor) != 1 || !rec_can_const(r, a->args[1]))
+        return rec_model_pure(r, a);
+    kin_vid pair[2] = {a->args[0], rec_need_const(r, a->args[1])}, answers[2];
+    PyObject *both = PyNumber_Divmod(O(r, pair[0]), O(r, pair[1]));
+    if (both == NULL) { /* no memory */
+        PyErr_Clear();
+        return false;
+    }
+    rec_need_type(r, pair[0]);
+    for (int i = 0; i < 2; i++) {
+        answers[i] = rec_step_out(r, KIN_STEP_BINARY, KIN_STEP_PURE, pair, 2);
+        r->t->steps.at[r->t->vals.at[answers[i]].step].imm = ops[i];
+        r->info.at[answers[i]].type = &PyLong_Type;
+        rec_set_obj(r, answers[i], PyTuple_GET_ITEM(both, i));
+    }
+    Py_DECREF(both);
+    kin_vid out = rec_build_tuple(r, answers, 2, NULL);
+    rec_drop(r, a->ndrop);
+    rec_await_result(r, out, r->t->vals.at[out].step);
+    return true;
+}
+
 /* Like rec_model_pure, but the result is a new mutable object each time. */
 static bool
 model_virtual(rec *r, const rec_args *a)
@@ -238,6 +285,8 @@ model_stays_a_call(rec *r, const rec_args *a)
 #define MODEL_pure rec_model_pure
 #define MODEL_ask rec_model_ask
 #define MODEL_number model_number
+#define MODEL_divmod model_divmod
+#define MODEL_slice model_slice
 #define MODEL_sorted model_sorted
 #define MODEL_new_list model_virtual
 #define MODEL_own_iterator model_own_iterator
@@ -382,7 +431,7 @@ bool
 rec_is_pure_callable(PyObject *obj)
 {
     model_fn fn = find_model(obj);
-    if (fn == rec_model_pure || fn == model_number || (fn == rec_model_operator && strncmp(kin_callable_name(obj), "_", 1) != 0) || rec_callable_knows(obj, KIN_KNOWS_VALUE))
+    if (fn == rec_model_pure || fn == model_number || fn == model_divmod || fn == model_slice || (fn == rec_model_operator && strncmp(kin_callable_name(obj), "_", 1) != 0) || rec_callable_knows(obj, KIN_KNOWS_VALUE))
         return true;
     return fn == NULL && is_immutable_method(obj) && method_model(obj) == NULL;
 }

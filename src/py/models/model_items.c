@@ -243,7 +243,10 @@ model_all_any(rec *r, const rec_args *a, bool all)
 {
     kin_vid *items = NULL;
     uint32_t n;
-    if (a->npos != 1 || a->nkw || VIRTUAL(r, a->args[0]) == NULL || !rec_items_of(r, a->args[0], &items, &n))
+    bool one = a->npos == 1 && a->nkw == 0, constant = one && VIRTUAL(r, a->args[0]) == NULL && PyTuple_Check(O(r, a->args[0])) && rec_can_fold(r, a->args[0]);
+    if (constant)
+        rec_need_const(r, a->args[0]);
+    if (!one || (!constant && VIRTUAL(r, a->args[0]) == NULL) || !rec_items_of(r, a->args[0], &items, &n))
         return false;
     bool answer = all, known = true;
     for (uint32_t i = 0; known && i < n && answer == all; i++) {
@@ -316,6 +319,50 @@ is_summand(rec *r, kin_vid item, bool *tensors)
     return tensor || (rec_is_number(obj) && rec_can_const(r, item) && rec_need_const(r, item) != 0);
 }
 
+enum { MOST_SUMMED = 250 };
+
+/* The items of a known list or tuple behind those that are there. *only: the one part that has any, 0 behind a second one. */
+static bool
+add_part(rec *r, PyTypeObject *tp, kin_vid part, kin_vid *all, uint32_t *n, kin_vid *only)
+{
+    kin_vid *items = NULL;
+    uint32_t count = 0;
+    bool known = O(r, part) != NULL && Py_TYPE(O(r, part)) == tp && rec_items_of(r, part, &items, &count) && *n + count <= MOST_SUMMED;
+    if (known && count > 0) {
+        *only = *n == 0 ? part : 0;
+        memcpy(all + *n, items, count * sizeof *all);
+        *n += count;
+    }
+    free(items);
+    return known;
+}
+
+/* sum(parts, ()) and sum(parts, []) of known parts: what is added to nothing is no new tuple. */
+static bool
+sum_of_sequences(rec *r, const rec_args *a)
+{
+    PyObject *start = a->npos == 2 && a->nkw == 0 ? O(r, a->args[1]) : NULL;
+    bool tuple = start != NULL && PyTuple_CheckExact(start);
+    kin_vid *parts = NULL, all[MOST_SUMMED], only = 0;
+    uint32_t nparts = 0, n = 0;
+    if (start == NULL || !(tuple || PyList_CheckExact(start)) || VIRTUAL(r, a->args[0]) == NULL || !rec_items_of(r, a->args[0], &parts, &nparts))
+        return false;
+    bool known = nparts > 0 && add_part(r, Py_TYPE(start), a->args[1], all, &n, &only);
+    for (uint32_t i = 0; known && i < nparts; i++)
+        known = add_part(r, Py_TYPE(start), parts[i], all, &n, &only);
+    free(parts);
+    if (!known)
+        return false;
+    if (tuple && (n == 0 || only != 0))
+        return rec_model_value(r, a, n == 0 ? a->args[1] : only);
+    kin_vid out = tuple ? rec_build_tuple(r, all, n, NULL) : rec_step_out(r, KIN_STEP_BUILD_LIST, KIN_STEP_PURE, all, n);
+    if (!tuple) {
+        rec_make_virtual(r, out, VIRTUAL_LIST, all, n, true);
+        r->info.at[out].type = &PyList_Type;
+    }
+    return rec_model_value(r, a, out);
+}
+
 /* sum() of tensors, and of numbers among them: the additions it makes are nodes of the graph. */
 static bool
 model_sum(rec *r, const rec_args *a)
@@ -323,7 +370,7 @@ model_sum(rec *r, const rec_args *a)
     kin_vid *items = NULL, from = a->npos ? a->args[0] : 0, acc;
     uint32_t n;
     bool named = a->nkw == 1 && a->npos == 1 && rec_is_keyword(a, 0, "start");
-    if (rec_model_pure(r, a))
+    if (sum_of_sequences(r, a) || rec_model_pure(r, a))
         return true;
     if (a->npos < 1 || a->npos > 2 || (a->nkw && !named) || (acc = start_of_sum(r, a)) == 0)
         return false;

@@ -1,5 +1,5 @@
 /* Comparing containers whose items the recording knows: CPython takes an item that is in the same place of both for equal to itself without asking it, so
- * the same tensors in two tuples decide nothing that depends on data.
+ * the same tensors in two tuples decide nothing that depends on data. Numbers that are not assumed, such as sizes that vary, are compared one by one.
  */
 #include "py/compat/heap.h"
 #include "py/objects/objects.h"
@@ -13,6 +13,34 @@ compares_items(rec *r, kin_vid vid)
     PyObject *obj = O(r, vid);
     PyTypeObject *tp = obj == NULL ? NULL : PyTuple_Check(obj) ? &PyTuple_Type : PyList_Check(obj) ? &PyList_Type : NULL;
     return tp != NULL && Py_TYPE(obj)->tp_richcompare == tp->tp_richcompare && Py_TYPE(obj)->tp_iter == tp->tp_iter ? tp : NULL;
+}
+
+/* An int that is not assumed, but asked for in each call, and that follows from no tensor's data. */
+static bool
+is_open_number(rec *r, kin_vid vid)
+{
+    PyObject *obj = O(r, vid);
+    return obj != NULL && PyLong_CheckExact(obj) && VIRTUAL(r, vid) == NULL && !rec_can_const(r, vid) && rec_data_of(r, vid) == REC_NO_DATA;
+}
+
+static bool
+holds_open_number(rec *r, kin_vid vid)
+{
+    kin_vid *items = NULL;
+    uint32_t n = 0;
+    bool open = is_open_number(r, vid);
+    bool known = !open && VIRTUAL(r, vid) != NULL && compares_items(r, vid) != NULL && rec_items_of(r, vid, &items, &n);
+    for (uint32_t i = 0; known && !open && i < n; i++)
+        open = is_open_number(r, items[i]);
+    free(items);
+    return open;
+}
+
+/* Are there operands for which the items have to be compared here? The rest is constants, or left to a step. */
+static bool
+has_items_to_compare(rec *r, const kin_vid *args)
+{
+    return rec_any_tensor(r, args, 2) || holds_open_number(r, args[0]) || holds_open_number(r, args[1]);
 }
 
 static int items_equal(rec *r, kin_vid a, kin_vid b, int depth);
@@ -34,6 +62,8 @@ item_equal(rec *r, kin_vid a, kin_vid b, int depth)
         PyErr_Clear();
         return equal;
     }
+    if (PyLong_CheckExact(x) && PyLong_CheckExact(y))
+        return (is_open_number(r, a) || rec_can_const(r, a)) && (is_open_number(r, b) || rec_can_const(r, b)) ? rec_decide_equal(r, a, b) : -1;
     return depth < DEEPEST ? items_equal(r, a, b, depth + 1) : -1;
 }
 
@@ -55,11 +85,11 @@ items_equal(rec *r, kin_vid a, kin_vid b, int depth)
     return equal == 1 ? nx == ny : equal;
 }
 
-/* a == b, a != b of two lists or tuples that hold tensors. */
+/* a == b, a != b of two lists or tuples that hold tensors or open numbers. */
 bool
 rec_compare_items(rec *r, int op, const kin_vid *args)
 {
-    if ((op != Py_EQ && op != Py_NE) || compares_items(r, args[0]) == NULL || !rec_any_tensor(r, args, 2))
+    if ((op != Py_EQ && op != Py_NE) || compares_items(r, args[0]) == NULL || !has_items_to_compare(r, args))
         return false;
     int equal = items_equal(r, args[0], args[1], 0);
     if (equal < 0)
@@ -67,6 +97,29 @@ rec_compare_items(rec *r, int op, const kin_vid *args)
     rec_drop(r, 2);
     rec_push(r, rec_const(r, (equal != 0) == (op == Py_EQ) ? Py_True : Py_False));
     return true;
+}
+
+/* Is the item an open number and one of several constants? The recording then serves the others as well if a step asks. */
+static bool
+is_one_of_several(rec *r, kin_vid container, kin_vid item)
+{
+    PyObject *obj = O(r, container);
+    Py_ssize_t n = VIRTUAL(r, container) == NULL && is_open_number(r, item) ? PySequence_Fast_GET_SIZE(obj) : 0;
+    bool found = false;
+    for (Py_ssize_t i = 0; n > 1 && !found && i < n; i++) {
+        PyObject *other = PySequence_Fast_GET_ITEM(obj, i);
+        found = PyLong_CheckExact(other) && kin_exact_equal(other, O(r, item));
+    }
+    return found;
+}
+
+bool
+rec_finds_by_item(rec *r, kin_vid container, kin_vid item)
+{
+    kin_vid args[2] = {container, item};
+    if (compares_items(r, container) == NULL || !has_items_to_compare(r, args))
+        return false;
+    return !is_one_of_several(r, container, item);
 }
 
 int

@@ -99,6 +99,7 @@ bool rec_list_store(rec *r, kin_vid list, kin_vid key, kin_vid value);
 bool rec_compare_items(rec *r, int op, const kin_vid *args); /* the instruction, where two lists or tuples with the same tensors are compared */
 enum { REC_ITEM_UNKNOWN = -2, REC_ITEM_MISSING = -1 };
 /* Where a known list or tuple has its first item that is equal, as list.index() finds it. count: NULL, or how many there are. */
+bool rec_finds_by_item(rec *r, kin_vid container, kin_vid item); /* is `item in container` for rec_place_of_item to find out? */
 int rec_place_of_item(rec *r, kin_vid container, kin_vid item, uint32_t *count);
 
 /* ---- subscript.c ---- */

@@ -84,6 +84,8 @@ known_divisor(rec *r, const kin_vid *args, bool *tested)
 static bool
 cannot_raise(rec *r, kin_step_kind kind, int imm, const kin_vid *args, int n)
 {
+    if (kind == KIN_STEP_UNARY)
+        return PyLong_CheckExact(O(r, args[0])) && imm != KIN_UNARY_NOT;
     if (n != 2 || !PyLong_CheckExact(O(r, args[0])) || !PyLong_CheckExact(O(r, args[1])))
         return false;
     if (kind == KIN_STEP_COMPARE)
@@ -127,7 +129,7 @@ rec_operator_step(rec *r, kin_step_kind kind, int imm, const kin_vid *operands, 
     kin_vid out = rec_step_out(r, kind, pure ? KIN_STEP_PURE : no_code ? 0 : KIN_STEP_OPAQUE, args, (uint32_t)n);
     uint32_t s = r->t->vals.at[out].step;
     r->t->steps.at[s].imm = (uint8_t)imm;
-    if (pure && kind == KIN_STEP_BINARY)
+    if (pure && kind != KIN_STEP_COMPARE)
         result = &PyLong_Type;
     r->info.at[out].changes_each_call = r->info.at[out].changes_each_call && moves_on(imm);
     if (no_code)
@@ -513,7 +515,7 @@ rec_op_contains(rec *r, int invert)
         if (rec_inline(r, &(rec_args){.callee = rec_found(r, tp, REC_STR("__contains__"), own), .args = call, .npos = 2, .ndrop = 2}, NULL, 0, invert ? KIN_RESUME_FALSITY : KIN_RESUME_TRUTH, 0))
             return;
     }
-    int at = !python && rec_any_tensor(r, args, 2) ? rec_place_of_item(r, args[1], args[0], NULL) : REC_ITEM_UNKNOWN;
+    int at = !python && rec_finds_by_item(r, args[1], args[0]) ? rec_place_of_item(r, args[1], args[0], NULL) : REC_ITEM_UNKNOWN;
     if (at != REC_ITEM_UNKNOWN)
         push_member(r, at != REC_ITEM_MISSING, invert);
     else if (!ask_table(r, invert, args))

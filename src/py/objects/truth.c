@@ -64,6 +64,10 @@ rec_truth(rec *r, kin_vid vid)
     if (r->region != NULL && r->t->vals.at[vid].kind == KIN_VAL_STEP) /* a new epoch would refuse the region: a check does not */
         return -1;
     int truth = PyObject_IsTrue(obj);
+    if (rec_is_size(r, vid)) { /* a fact would begin an epoch, and divide the graph that gives the tensor */
+        rec_check(r, truth ? KIN_CHECK_TRUE : KIN_CHECK_FALSE, vid, NULL, 0);
+        return truth;
+    }
     rec_root(r, vid);
     rec_need_type(r, vid);
     rec_fact(r, KIN_FACT_TRUE, vid, NULL, (uint32_t)truth);

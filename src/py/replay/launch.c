@@ -1,6 +1,8 @@
 /* Runs a compiled subgraph (subgraphs.h): one call of its compiled code, in place of its steps. */
 #include "py/replay/replay_priv.h"
 
+#include "py/aten/sizes.h"
+
 static PyObject *
 part_of_function(PyFunctionObject *function, uint32_t at)
 {
@@ -10,20 +12,38 @@ part_of_function(PyFunctionObject *function, uint32_t at)
                                            : NULL;
 }
 
+/* A dict holds keys and values in the order in which it was built of them. */
+static PyObject *
+part_of_dict(PyObject *dict, uint32_t at)
+{
+    PyObject *key = NULL, *value = NULL;
+    Py_ssize_t pos = 0;
+    for (uint32_t i = 0; i <= at / 2; i++)
+        if (!PyDict_Next(dict, &pos, &key, &value))
+            return NULL;
+    return at % 2 == 0 ? key : value;
+}
+
+static PyObject *
+part_of_slice(PySliceObject *slice, uint32_t at)
+{
+    return at == 0 ? slice->start : at == 1 ? slice->stop : slice->step;
+}
+
+/* Borrowed: what the holder was built of, as the step's operand number `at`. Each kind of step that moves its operands into what it makes has a line here. */
 static PyObject *
 part_of(PyObject *holder, uint32_t at)
 {
-    if (holder != NULL && PySlice_Check(holder)) {
-        PySliceObject *slice = (PySliceObject *)holder;
-        return at == 0 ? slice->start : at == 1 ? slice->stop : slice->step;
-    }
-    if (holder != NULL && PyCell_Check(holder))
-        return at == 0 ? PyCell_GET(holder) : NULL;
-    if (holder != NULL && PyFunction_Check(holder))
-        return part_of_function((PyFunctionObject *)holder, at);
-    if (holder == NULL || !(PyTuple_CheckExact(holder) || PyList_CheckExact(holder)))
+    if (holder == NULL)
         return NULL;
-    return at < (size_t)PySequence_Fast_GET_SIZE(holder) ? PySequence_Fast_GET_ITEM(holder, at) : NULL;
+    if (PyTuple_CheckExact(holder) || PyList_CheckExact(holder) || kin_is_size(holder))
+        return at < (size_t)PySequence_Fast_GET_SIZE(holder) ? PySequence_Fast_GET_ITEM(holder, at) : NULL;
+    return PySlice_Check(holder)      ? part_of_slice((PySliceObject *)holder, at)
+           : PyDict_CheckExact(holder) ? part_of_dict(holder, at)
+           : PyMethod_Check(holder)    ? (at == 0 ? PyMethod_GET_FUNCTION(holder) : PyMethod_GET_SELF(holder))
+           : PyFunction_Check(holder)  ? part_of_function((PyFunctionObject *)holder, at)
+           : PyCell_Check(holder) && at == 0 ? PyCell_GET(holder)
+                                             : NULL;
 }
 
 /* Of an input, or of a container that has one: from its slot, else as part of what was built of it. */
@@ -52,8 +72,10 @@ static kin_launch
 call_launcher(kin_run *r, const kin_subgraph *subgraph, PyObject *const *in, PyObject **out)
 {
     for (uint32_t i = 0; i < subgraph->nin; i++)
-        if (in[i] == NULL)
+        if (in[i] == NULL) {
+            subgraph->launcher->lacks_input = true;
             return KIN_LAUNCH_NOT;
+        }
     static uint64_t moments;
     if (r->moment == 0 || r->launched != subgraph)
         r->moment = ++moments;

@@ -60,10 +60,11 @@ kin_pending_begin(kin_run *r, const kin_subgraph *subgraph)
     if (r->built_sunk && subgraph->changes_sunk)
         return;
     bool now = go_to_its_mode(subgraph);
+    r->chosen = NULL;
     if (take_inputs(r, subgraph, subgraph->nearly, &in))
         r->chosen = subgraph->launcher->choose(subgraph->launcher, r->v, subgraph, in.values, NULL, &learn);
     else
-        r->chosen = NULL;
+        subgraph->launcher->lacks_input = true;
     kin_grad_set(now);
     drop_inputs(&in);
     r->narrived = subgraph->nearly;

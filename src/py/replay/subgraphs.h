@@ -13,6 +13,7 @@ typedef enum { KIN_LAUNCH_NOT, KIN_LAUNCH_DONE, KIN_LAUNCH_RAISED } kin_launch;
 typedef struct kin_launcher {
     uint32_t refs;
     bool framed; /* it may run code that looks at frames: they are linked meanwhile */
+    bool lacks_input; /* a replay had let go of what it takes, so it was not asked */
     uint64_t moment; /* while it is called: a number for the time since which the calls' program has run no step that may write to tensors; 0: nothing is known */
     /* in: the subgraph's inputs, borrowed, all there. Done: new references in out[0..nout); NOT: it has nothing for these
      * inputs, and nothing happened. */

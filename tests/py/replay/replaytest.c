@@ -451,6 +451,12 @@ kin_is_class_of_tensors(PyObject *type)
     return false;
 }
 
+bool
+kin_is_size(PyObject *obj)
+{
+    return false;
+}
+
 /* A tuple stands for the tensor with its sizes. */
 PyObject *
 kin_size_at(PyObject *tensor, unsigned dim)
