@@ -340,6 +340,32 @@ test_stores(void)
     CHECK_STR(WIDE("o = local\n" FIRST "setattr effect fits ref:h o a\nn = len o\n" LAST), "CDIC hides | the recording ends\n");
 }
 
+/* Items of a dict or list that was there before, or of a list that the recording has made: nobody may look into what may be that container. */
+static void
+test_items(void)
+{
+    const char *seen = "C plain | it might see that an attribute is set later than in eager\nC plain | the recording ends\n";
+    const char *not_yet = "C plain | Python code needs a result of the graph before its end\nC plain | the recording ends\n";
+#define INTO_DICT "d = local\nk = const text:h\no = local\n" FIRST "set_subscr effect fits into_dict d k a\n"
+#define INTO_LIST "l = local\nm = const code\no = local\nk = const text:h\n" FIRST "call effect into_dict of_first m l a\n"
+    CHECK_STR(WIDE(INTO_DICT LAST), "CDC | the recording ends\n");
+    CHECK_STR(WIDE(INTO_LIST LAST), "CDC | the recording ends\n");
+    CHECK_STR(WIDE("o = local\nl = list pure\nsetattr effect fits ref:h o l\n" FIRST "list_append mutates l a\n" LAST), "CDC | the recording ends\n");
+    CHECK_STR(WIDE("l = local\n" FIRST "list_append mutates l a\n" LAST), not_yet);
+    CHECK_STR(WIDE("d = local\nk = const text:h\n" FIRST "set_subscr effect d k a\n" LAST), not_yet);
+    CHECK_STR(WIDE(INTO_DICT "n = len d\n" LAST), seen);
+    CHECK_STR(WIDE(INTO_DICT "n = len o\n" LAST), seen); /* it may be the same dict */
+    CHECK_STR(WIDE(INTO_DICT "n = len k\n" LAST), "CDIC hides | the recording ends\n");
+    CHECK_STR(WIDE(INTO_DICT "n = getattr ref:h o\n" LAST), seen); /* the dict may be o's own */
+    CHECK_STR(WIDE(INTO_DICT "n = getattr ref:g o\n" LAST), "CDIC hides | the recording ends\n");
+    CHECK_STR(WIDE(INTO_LIST "n = len o\n" LAST), seen);
+    CHECK_STR(WIDE(INTO_LIST "n = getattr ref:h o\n" LAST), "CDIC hides | the recording ends\n");
+    CHECK_STR(WIDE("o = local\nl = list pure\nsetattr effect fits ref:h o l\n" FIRST "list_append mutates l a\nn = len l\n" LAST), seen);
+    CHECK_STR(WIDE("o = local\ne = list pure\nl = list pure\nsetattr effect fits ref:h o l\n" FIRST "list_append mutates l a\nn = len e\n" LAST), "CDIC hides | the recording ends\n");
+#undef INTO_DICT
+#undef INTO_LIST
+}
+
 /* A variable of a closure: nobody may look into the cell meanwhile. */
 static void
 test_cells(void)
@@ -450,6 +476,7 @@ main(void)
     test_callables();
     test_gradients();
     test_stores();
+    test_items();
     test_cells();
     test_own_objects();
     return check_report("partition");

@@ -146,3 +146,44 @@ def test_errors_are_raised_as_in_eager():
             else:
                 with pytest.raises(ZeroDivisionError):
                     compiled(torch.ones(n), k)
+
+
+def test_fixed_where_the_program_is_longer_with_it():
+    """The number of rounds fixes a size that was read before: what is on the stack may be another object with the same value (ints above 256)."""
+    def f(x):
+        n = x.shape[-1]
+        width = n
+        parts = []
+        for start in range(0, n, n):
+            parts.append(torch.relu(x[..., start:start + width]))
+        return torch.stack(parts)
+
+    kintsugi.events()
+    compiled = kintsugi.compile(f)
+    for batch in (2, 5, 3, 4, 6):
+        x = torch.randn(batch, 1600)
+        torch.testing.assert_close(compiled(x), f(x))
+    assert kintsugi.stats(compiled)["recordings"] == 2
+    assert not [e for e in kintsugi.events() if e["event"] == "bug"]
+
+
+def test_an_argument_that_is_asked_behind_other_code(kernels):
+    """Its size is first compared behind code that may have changed anything: what leaves there for another size is recorded anew with sizes open, not gone on with."""
+    class Asked:
+        def __bytes__(self):
+            return b"a"
+
+    asked = Asked()
+
+    def f(x, mask):
+        y = torch.relu(x)
+        bytes(asked)
+        return torch.exp(y) + mask.sum() * mask.shape[0]
+
+    compiled = kintsugi.compile(f)
+    x = torch.randn(3, 4)
+    for n in (5, 7, 9, 3, 8, 6, 4):
+        mask = torch.ones(n, 2)
+        torch.testing.assert_close(compiled(x, mask), f(x, mask))
+    stats = kintsugi.stats(compiled)
+    assert stats["recordings"] == 2 and stats["branches"] == 0

@@ -40,7 +40,7 @@ enum {
     KIN_SETTINGS = 1 << 18,  /* reads a torch setting; with KIN_STORES: changes one that torch calls read */
     KIN_GRAD_MODE = 1 << 19, /* sets grad mode to its operand */
     KIN_FITS = 1 << 20,      /* a store that changes only one word of the heap, as the CHECK FITS before it verifies */
-    KIN_INTO_DICT = 1 << 21, /* ... in a dict that others may hold as well */
+    KIN_INTO_DICT = 1 << 21, /* a store into a dict, or behind the last item of a list, that others may hold as well; the CHECK FITS before it holds */
     /* -- what it gives ----------------------------------------------------------------------------------------- */
     KIN_GIVES_FIXED = 1 << 22,  /* the result never changes */
     KIN_GIVES_NUMBER = 1 << 23, /* the result is a number, if the step is PURE */

@@ -174,21 +174,24 @@ is_deferred_store(const kin_trace *t, const kin_subgraph *subgraph, uint32_t ste
     return s->kind == KIN_STEP_SETATTR && !(s->flags & KIN_STEP_SUNK) && kin_subgraph_stores_own(t, s) && kin_subgraph_defers(subgraph, t, step);
 }
 
-/* What would be done again at once is not done: self.x = a; self.x = b. */
+/* What would be done again at once is not done: self.x = a; self.x = b. With self.y = c in between it is, since the object's attributes have the order in which they were
+ * first stored. */
 static kin_status
 find_replaced(const kin_trace *t, kin_subgraphs *subgraphs, const kin_subgraph *subgraph)
 {
-    KIN_VEC(uint32_t) later = {0};
+    KIN_VEC(uint32_t) later = {0}; /* of each object the first store behind this step */
     kin_status status = KIN_OK;
     for (uint32_t i = subgraph->last; status == KIN_OK && i > subgraph->first; i--) {
         if (!is_deferred_store(t, subgraph, i))
             continue;
         const kin_step *s = &t->steps.at[i];
-        for (uint32_t k = 0; k < later.len && !subgraphs->replaced[i]; k++) {
-            const kin_step *other = &t->steps.at[later.at[k]];
-            subgraphs->replaced[i] = other->ref == s->ref && t->vids.at[other->args] == t->vids.at[s->args];
-        }
-        if (!subgraphs->replaced[i])
+        uint32_t k = 0;
+        while (k < later.len && t->vids.at[t->steps.at[later.at[k]].args] != t->vids.at[s->args])
+            k++;
+        subgraphs->replaced[i] = k < later.len && t->steps.at[later.at[k]].ref == s->ref;
+        if (k < later.len)
+            later.at[k] = i;
+        else
             status = kin_vec_push(&later, i);
     }
     kin_vec_deinit(&later);

@@ -24,6 +24,7 @@ typedef struct {
     bool reached;      /* a call gets it, perhaps inside of something else */
     bool changed;      /* a step that runs in order changed it */
     bool late;         /* ... and did so, or made it, when the subgraph had run */
+    bool takes;        /* a deferred store puts an item into it */
 } kin_partition_val;
 
 typedef struct {
@@ -43,18 +44,21 @@ typedef struct {
     bool into_dict;         /* one of them goes into a dict that others may have, too */
     uint32_t into_own;      /* the step that made the oldest dict of the program's own that one of them goes into; 0: none does */
     bool into_cell;         /* one of them goes into a cell */
+    bool into_list, into_exact; /* one of them is an item of a list, of an exact dict */
+    bool into_named;        /* one of them is found by a name: an attribute, an item of a dict, what is in a cell */
     bool grads;             /* gradients were switched between its calls */
     bool barrier;           /* an earlier call may raise: that the step at hand ran must not be observable */
     const char *why;        /* of the step that ended the subgraph */
 } kin_partitioner;
 
-/* An attribute that the program stores, or what a cell (a variable of a closure) contains. */
+/* An attribute that the program stores, what a cell (a variable of a closure) contains, or an item. */
 typedef struct {
     kin_vid owner;
-    kin_ref name; /* its text; KIN_NAME_OF_CELL */
+    kin_ref name; /* its text, also that of a dict's key: the dict may be an object's; KIN_NAME_OF_CELL, KIN_NAME_OF_ITEM */
 } kin_attribute;
 
 #define KIN_NAME_OF_CELL UINT32_MAX
+#define KIN_NAME_OF_ITEM (UINT32_MAX - 1)
 
 static inline kin_partition_val *
 kin_val_of(kin_partitioner *p, kin_vid vid)
@@ -108,11 +112,15 @@ bool kin_stores_read(const kin_partitioner *p, const kin_step *s, kin_attribute 
 /* May calls of the subgraph, or settings that they depend on, be what is stored to? */
 bool kin_stores_of_others(kin_partitioner *p, kin_vid owner);
 bool kin_stores_defer(kin_partitioner *p, uint32_t step);
+/* ... of an item behind the last one of a list that the recording has made. */
+bool kin_stores_defer_append(kin_partitioner *p, uint32_t step);
+/* Does the step look into a dict or list that a deferred store puts an item into, as far as is known? */
+bool kin_stores_see_items(kin_partitioner *p, uint32_t step);
 /* ... to an object that the recording has made; who runs it sees that nothing else holds the dict. */
 bool kin_stores_defer_own(kin_partitioner *p, uint32_t step);
 /* Might a step that runs in order see that a store has not been done? It would have to ask for the attribute, or look into
  * the dict that has it. */
-bool kin_stores_are_seen(const kin_partitioner *p, uint32_t step);
+bool kin_stores_are_seen(kin_partitioner *p, uint32_t step);
 
 /* partition_bounds.c */
 /* Does the subgraph make the value, compiled or behind that? */

@@ -13,7 +13,7 @@ kin_roles_begin(kin_partitioner *p, uint32_t subgraph, uint32_t first)
     p->subgraph = subgraph;
     p->first = p->last_call = first;
     p->at = p->reports = p->reads = p->store = p->newest = p->into_own = 0;
-    p->into_dict = p->into_cell = p->grads = false;
+    p->into_dict = p->into_cell = p->into_list = p->into_exact = p->into_named = p->grads = false;
 }
 
 /* -- values ----------------------------------------------------------------------------------------------------- */
@@ -250,6 +250,8 @@ defer_change(kin_partitioner *p, uint32_t step)
     bool ours = kin_val_of(p, owner)->made != KIN_MADE_ELSEWHERE || is_unused(p, owner, step);
     bool merges = s->kind == KIN_STEP_DICT_MERGE || s->kind == KIN_STEP_DICT_UPDATE;
     bool stay = all_stay(p, s, 1);
+    if (!ours && s->kind == KIN_STEP_LIST_APPEND)
+        return kin_stores_defer_append(p, step);
     if (!ours || (s->kind != KIN_STEP_NEXT && !kin_step_does(s, KIN_STORES) && !merges && !stay))
         return false;
     if (merges && !stay)
@@ -358,7 +360,7 @@ pass_method(kin_partitioner *p, uint32_t step)
     const kin_step *s = &p->t->steps.at[step];
     kin_vid owner = s->kind == KIN_STEP_CALL && s->nargs > 1 ? args_of(p, s)[1] : 0;
     if (owner == 0 || !kin_step_does(s, KIN_OF_FIRST) || uses_tensors(p, s) || kin_stores_of_others(p, owner) || !is_not_read(p, owner) ||
-        (p->store != 0 && !kin_partition_no_dicts(p, s)) || !keep_in_order(p, step, true))
+        (p->store != 0 && (!kin_partition_no_dicts(p, s) || kin_stores_see_items(p, step))) || !keep_in_order(p, step, true))
         return false;
     kin_val_of(p, owner)->changed = true;
     return true;
@@ -370,10 +372,13 @@ pass_effect(kin_partitioner *p, uint32_t step)
 {
     const kin_step *s = &p->t->steps.at[step];
     kin_attribute to;
-    if (kin_stores_read(p, s, &to))
-        return pass_store(p, step, to.owner);
     if (pass_method(p, step))
         return true;
+    if (kin_stores_read(p, s, &to)) {
+        bool passes = pass_store(p, step, to.owner);
+        kin_val_of(p, to.owner)->changed |= passes && kin_step_does(s, KIN_INTO_DICT);
+        return passes;
+    }
     bool harmless = kin_step_does(s, KIN_GRAD_MODE) ? pass_switch(p, step) : asks_settings(p, s);
     return harmless && keep_in_order(p, step, false);
 }

@@ -85,7 +85,8 @@ same_as_symbolic(rec *r, kin_vid vid, PyObject *obj)
         return true;
     /* a folded number, a size that is read only once, or x.shape, also where its sizes are decided by now, may be another object with the same value */
     const kin_val *val = &r->t->vals.at[vid];
-    bool made = val->kind == KIN_VAL_STEP && val->step < r->t->steps.len && r->t->steps.at[val->step].kind == KIN_STEP_BUILD_SIZE;
+    const kin_step *s = val->kind == KIN_VAL_STEP && val->step < r->t->steps.len ? &r->t->steps.at[val->step] : NULL;
+    bool made = s != NULL && (s->kind == KIN_STEP_BUILD_SIZE || s->kind == KIN_STEP_SIZE || (s->flags & KIN_STEP_PURE && kin_step_does(s, KIN_GIVES_NUMBER)));
     bool value = val->kind == KIN_VAL_CONST || ((r->info.at[vid].sized || r->info.at[vid].of_sizes || made) && r->info.at[vid].held);
     return value && obj != NULL && kin_exact_equal(O(r, vid), obj);
 }

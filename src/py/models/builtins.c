@@ -74,6 +74,15 @@ store_by_slot(rec *r, const rec_args *a)
     return true;
 }
 
+/* list.append, which gives None. */
+static void
+append_in_order(rec *r, const rec_args *a)
+{
+    kin_vid all[3] = {a->callee, a->args[0], a->args[1]};
+    rec_step(r, KIN_STEP_CALL, KIN_STEP_EFFECT, all, 3);
+    (void)rec_model_value(r, a, rec_const(r, Py_None));
+}
+
 /* A call that stores `value` into its first argument, at the place if one is given, and does nothing else. */
 void
 rec_model_store(rec *r, const rec_args *a, kin_vid value, rec_place *place)
@@ -83,6 +92,11 @@ rec_model_store(rec *r, const rec_args *a, kin_vid value, rec_place *place)
     if (followed && place->kind == KIN_PLACE_END_OF_LIST && rec_defer_append(r, a)) {
         rec_end_write(r, place, value);
         (void)rec_model_value(r, a, rec_const(r, Py_None));
+        return;
+    }
+    if (followed && place->kind == KIN_PLACE_END_OF_LIST) {
+        append_in_order(r, a);
+        rec_end_write(r, place, value);
         return;
     }
     r->keep_inside = inside;

@@ -1,7 +1,9 @@
 /* What happens when a replay is left: CPython runs the rest of the call, watched if a side trace is worth recording. */
 #include "core/base/clock.h"
 #include "py/aten/modes.h"
+#include "py/aten/tensor.h"
 #include "py/backend/custom.h"
+#include "py/compat/kinds.h"
 #include "py/compat/recursion.h"
 #include "py/compat/signals.h"
 #include "py/module/call_priv.h"
@@ -50,15 +52,16 @@ affords_side_trace(const exit_context *x, uint32_t step)
     return affords;
 }
 
-/* Something computed has another size than in the recorded call: the first time the next call is recorded anew with sizes open
+/* Something computed, or an argument that was only asked behind other code, has another size than in the recorded call: the first time the next call is recorded anew with sizes open
  * (call_remakes), and a side trace would be thrown away with this recording.
  */
 static bool
 is_left_for_sizes(const exit_context *x, uint32_t step)
 {
     const kin_entry *v = x->entry->v;
-    const kin_step *s = &v->trace.steps.at[step];
-    return s->kind == KIN_STEP_CHECK && s->imm == KIN_CHECK_META && kin_lower_has_dynamic_sizes(x->self) && call_cuts_subgraph(v, step);
+    if (v->trace.steps.at[step].kind == KIN_STEP_EPOCH && !x->sized)
+        return false;
+    return call_tests_size(v, step) && kin_lower_has_dynamic_sizes(x->self) && call_cuts_subgraph(v, step);
 }
 
 static bool
@@ -182,6 +185,14 @@ resume_eagerly(kin_entry_object *entry, kin_exit *exit)
     return value;
 }
 
+static bool
+differs_in_size(const kin_entry *v, const kin_fact *fact, PyObject *const *slots)
+{
+    uint64_t differ;
+    PyObject *obj = slots[fact->vid], *ref = kin_refs_get(&v->refs, fact->ref);
+    return obj != NULL && kin_is_tensor(obj) && kin_meta_only_sizes(obj, ref, &differ);
+}
+
 /* What did not hold is put into words for the first exits, and where a side trace may be recorded. */
 void
 call_look(const kin_entry *v, uint32_t step, PyObject *const *slots, void *arg)
@@ -194,6 +205,7 @@ call_look(const kin_entry *v, uint32_t step, PyObject *const *slots, void *arg)
     PyObject *type, *error, *traceback;
     PyErr_Fetch(&type, &error, &traceback);
     x->cause = kin_exit_text(v, step, slots);
+    x->sized = v->trace.steps.at[step].kind == KIN_STEP_EPOCH && call_tests_size(v, step) && differs_in_size(v, &v->trace.facts.at[v->missed], slots);
     PyErr_Restore(type, error, traceback);
 }
 

@@ -504,12 +504,20 @@ graph_of(const kin_trace *t, uint32_t step, int direction)
     return 0;
 }
 
+bool
+call_tests_size(const kin_entry *v, uint32_t step)
+{
+    const kin_step *s = &v->trace.steps.at[step];
+    if (s->kind == KIN_STEP_EPOCH)
+        return v->missed < v->trace.facts.len && v->trace.facts.at[v->missed].kind == KIN_FACT_T_META && v->trace.facts.at[v->missed].epoch == s->num;
+    return s->kind == KIN_STEP_CHECK && s->imm == KIN_CHECK_META;
+}
+
 /* A test of sizes that did not pass in the capture has been a subgraph's end since: the graph across it tells. */
 static bool
 tests_size_in_graph(const kin_entry *v, uint32_t step)
 {
-    const kin_step *s = &v->trace.steps.at[step];
-    uint32_t graph = s->kind == KIN_STEP_CHECK && s->imm == KIN_CHECK_META ? graph_of(&v->trace, step, -1) : 0;
+    uint32_t graph = call_tests_size(v, step) ? graph_of(&v->trace, step, -1) : 0;
     return graph != 0 && graph == graph_of(&v->trace, step, 1);
 }
 

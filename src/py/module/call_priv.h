@@ -30,6 +30,7 @@ typedef struct {
     PyThreadState *ts;
     bool extended; /* recording took part of the time */
     PyObject *cause; /* str: what did not hold; NULL: not looked at, or not known */
+    bool sized;      /* it was looked at, and an epoch's tensor has another size, and differs in nothing else */
 } exit_context;
 
 /* ---- dispatch.c ---- */
@@ -53,6 +54,8 @@ PyCodeObject *call_shown_code(const kin_compiled *self, PyCodeObject *code);
 PyObject *call_run_unknown(call_state *c);
 /* Does the entry, which fits this call, have to be recorded anew, and may it be? */
 bool call_cuts_subgraph(const kin_entry *v, uint32_t step);
+/* Does the step compare what is known of a tensor? An epoch: did it leave last because of one? */
+bool call_tests_size(const kin_entry *v, uint32_t step);
 bool call_remakes(const call_state *c, const kin_entry_object *entry);
 /* Records the call in place of c->remade, which is dropped where that comes to something. */
 PyObject *call_run_remade(call_state *c);

@@ -144,6 +144,8 @@ kin_dynamic_note_exit(const kin_entry *v, uint32_t step, bool all, PyObject *set
         return;
     if (s->kind == KIN_STEP_EPOCH && v->missed < v->trace.facts.len) {
         note_fact(v, &v->trace.facts.at[v->missed], false, set);
+        if (v->trace.facts.at[v->missed].kind == KIN_FACT_T_META && all)
+            add_source(kin_all_sizes_source(), true, set);
     } else if (s->kind == KIN_STEP_CHECK) {
         PyObject *ref = kin_refs_get(&v->refs, s->ref);
         bool content = s->imm == KIN_CHECK_EQ || s->imm == KIN_CHECK_LEN;

@@ -487,11 +487,19 @@ push_member(rec *r, bool member, bool invert)
     rec_push(r, rec_const(r, member != invert ? Py_True : Py_False));
 }
 
+/* The dict whose keys are asked, where it is a view of them. */
+static kin_vid
+dict_of_keys(rec *r, kin_vid container)
+{
+    const rec_virtual *f = VIRTUAL(r, container);
+    return f != NULL && f->kind == VIRTUAL_VIEW && Py_IS_TYPE(O(r, container), &PyDictKeys_Type) ? f->items[0] : container;
+}
+
 void
 rec_op_contains(rec *r, int invert)
 {
     kin_vid args[2] = {rec_peek(r, 1), rec_peek(r, 0)};
-    int found = known_member(r, args[1], args[0]);
+    int found = known_member(r, dict_of_keys(r, args[1]), args[0]);
     if (found >= 0) {
         push_member(r, found != 0, invert);
         return;

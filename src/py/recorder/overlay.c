@@ -111,6 +111,43 @@ is_entry(rec *r, kin_vid vid)
     return r->t->vals.at[vid].kind != KIN_VAL_STEP || r->info.at[vid].born_epoch < rec_epoch(r);
 }
 
+static const kin_step *
+step_of(const rec *r, kin_vid vid)
+{
+    const kin_val *val = &r->t->vals.at[vid];
+    return vid != 0 && val->kind == KIN_VAL_STEP && val->step < r->t->steps.len ? &r->t->steps.at[val->step] : NULL;
+}
+
+/* The dict that an iterator goes over, itself or through a view; 0: not known. It may be gone by now. */
+static kin_vid
+dict_gone_over(rec *r, kin_vid iter)
+{
+    const kin_step *s = step_of(r, iter);
+    kin_vid over = s != NULL && s->kind == KIN_STEP_ITER ? r->t->vids.at[s->args] : 0;
+    const kin_step *view = step_of(r, over);
+    if (view != NULL && view->kind == KIN_STEP_CALL && view->nargs > 1 && kin_step_does(view, KIN_VIEW))
+        over = r->t->vids.at[view->args + 1];
+    else if (over != 0 && r->info.at[over].type != &PyDict_Type)
+        over = 0;
+    return over != 0 && r->t->vals.at[over].kind == KIN_VAL_SRC ? over : 0;
+}
+
+/* Does an iterator of the program's go over another dict than the one that is stored to? A fact says that it is another one. */
+static bool
+goes_over_another(rec *r, kin_vid iter, const rec_place *p)
+{
+    kin_vid dict = p->kind == KIN_PLACE_ITEM && rec_is_entry_value(r, p->base) ? dict_gone_over(r, iter) : 0;
+    return dict != 0 && O(r, dict) != O(r, p->base);
+}
+
+static void
+tell_apart(rec *r, const rec_place *p)
+{
+    for (uint32_t i = 0; p->kind == KIN_PLACE_ITEM && i < r->iters.len; i++)
+        if (goes_over_another(r, r->iters.at[i], p))
+            (void)rec_decide_is(r, p->base, dict_gone_over(r, r->iters.at[i]));
+}
+
 bool
 rec_begin_write(rec *r, rec_place *p)
 {
@@ -121,8 +158,11 @@ rec_begin_write(rec *r, rec_place *p)
         !number_of(p, base, &num))
         return false;
     p->filled = is_known_filled(r, p);
+    tell_apart(r, p);
     rec_check(r, KIN_CHECK_FITS, p->base, p->key, num);
-    r->store_effects = p->kind == KIN_PLACE_ATTR || p->kind == KIN_PLACE_CELL ? KIN_FITS : p->kind == KIN_PLACE_ITEM ? KIN_FITS | KIN_INTO_DICT : 0;
+    static const uint32_t effects[] = {[KIN_PLACE_ATTR] = KIN_FITS, [KIN_PLACE_CELL] = KIN_FITS, [KIN_PLACE_ITEM] = KIN_FITS | KIN_INTO_DICT,
+                                       [KIN_PLACE_INDEX_OF_LIST] = 0, [KIN_PLACE_SLOT] = 0, [KIN_PLACE_END_OF_LIST] = KIN_INTO_DICT};
+    r->store_effects = effects[p->kind];
     if (p->key != NULL)
         rec_ref(r, p->key); /* as long as the recording */
     return true;
@@ -164,7 +204,7 @@ touch_iterators(rec *r, const rec_place *p)
         rec_virtual *f = VIRTUAL(r, r->iters.at[i]);
         const rec_virtual *of = f != NULL && f->of != 0 ? VIRTUAL(r, f->of) : NULL;
         bool own = VIRTUAL(r, p->base) == NULL && of != NULL && !of->escaped;
-        if (f != NULL && f->kind == VIRTUAL_ITER && !own && kinds_gone_over(r, f) & changed)
+        if (f != NULL && f->kind == VIRTUAL_ITER && !own && kinds_gone_over(r, f) & changed && !goes_over_another(r, r->iters.at[i], p))
             f->known = false;
     }
 }

@@ -20,12 +20,12 @@ traits_of_class(PyTypeObject *tp)
     unsigned is = 0;
     if (tp != &PyBytes_Type && tp->tp_as_buffer != NULL && tp->tp_as_buffer->bf_getbuffer != NULL)
         is |= KIN_IS_BUFFER;
-    if (tp == &PySet_Type || tp == &PyFrozenSet_Type || tp == &PyDict_Type || tp == &PyDictKeys_Type)
+    if (tp == &PySet_Type || tp == &PyFrozenSet_Type || tp == &PyDict_Type || tp == &PyODict_Type || tp == &PyDictKeys_Type)
         is |= KIN_IS_HASHED;
     if (PyType_IsSubtype(tp, &PyDict_Type) || tp == &PyDictProxy_Type)
-        is |= KIN_IS_MAPPING;
+        is |= KIN_IS_MAPPING | (tp == &PyDict_Type ? KIN_IS_DICT : 0);
     if (tp == &PyList_Type || tp == &PyTuple_Type)
-        is |= KIN_IS_SEQUENCE;
+        is |= KIN_IS_SEQUENCE | (tp == &PyList_Type ? KIN_IS_LIST : 0);
     if (tp == &PySlice_Type)
         is |= KIN_IS_SLICE;
     return kin_is_class_of_tensors((PyObject *)tp) ? is | KIN_IS_TENSOR : is;
