@@ -154,13 +154,33 @@ def test_sizes_that_differ():
     assert runs(compiled) > 3
 
 
-def test_one_of_several_results_whose_input_is_written_to_in_the_call():
-    """Gradients come for the result that needs what was written to: going back once more from that result alone does not need it, eager does."""
-    def step(x, z):
-        v = z / (1 + x.abs())
-        z.add_(F.dropout(x, 0.3))
-        return v
+class Both(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, y):
+        ctx.save_for_backward(x, y)
+        return x * y.sum(), x + 1
 
+    @staticmethod
+    def backward(ctx, g, h):
+        x, y = ctx.saved_tensors
+        return None, (g * x).sum() * torch.ones_like(y)
+
+
+def written_in_graph(x, z):
+    v = z / (1 + x.abs())
+    z.add_(F.dropout(x, 0.3))
+    return v
+
+
+def written_behind_graph(x, z):
+    v, _ = Both.apply(z, x)
+    z.normal_()
+    return v
+
+
+@pytest.mark.parametrize("step", [written_in_graph, written_behind_graph], ids=lambda f: f.__name__)
+def test_one_of_several_results_whose_input_is_written_to_in_the_call(step):
+    """Gradients come for the result that needs what was written to: going back once more from that result alone does not need it, eager does."""
     def tell(function):
         torch.manual_seed(1)
         x = of(8, 6).requires_grad_()
