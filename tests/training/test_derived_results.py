@@ -135,10 +135,25 @@ def hook_on_view_of_result(x, p):
     return seen[0]
 
 
+def gradient_for_written_result(x, p):
+    v = x * 2 - p["b"]
+    v.add_(x)
+    (g,) = torch.autograd.grad((v * v).sum(), v, retain_graph=True)
+    return g, v
+
+
+def hook_on_written_result(x, p):
+    v = x * 2 - p["b"]
+    v[0] = p["b"]
+    loss = (v * v).sum()
+    v.register_hook(lambda g: g * 3)
+    loss.backward()
+
+
 PROGRAMS = [of_detached, of_detached_transposed, written_through_detached_view, input_detached_and_written, input_detached_part_written, result_detached_and_written,
             part_of_detached_written, viewed_detached_written, view_of_view_made_without, result_viewed_without, requires_for_input, requires_for_view,
             input_written_behind_view, view_written_by_mask, gradient_for_view, gradient_for_view_of_result, gradient_for_views_in_list, view_keeps_gradient, hook_on_view,
-            hook_on_view_of_result]
+            hook_on_view_of_result, gradient_for_written_result, hook_on_written_result]
 
 
 def called(function, wants):

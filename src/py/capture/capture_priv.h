@@ -131,8 +131,8 @@ void kin_joint_order(capturing *c);
 /* -- derived.c -- */
 /* Is the result without gradients, or one that torch derives from another tensor of its memory, as a view? False: see the reason. */
 bool kin_derived_fits(capturing *c, uint32_t number);
-/* No way back from a result leads over a view of the graph that the program looks at (observed). False: see the reason, or an exception. */
-bool kin_derived_are_bypassed(capturing *c);
+/* No way back from a result leads over a tensor that the program looks at (observed) and the graph's node would pass by. False: see the reason, or an exception. */
+bool kin_derived_pass(capturing *c);
 /* The input requires gradients from some call on; the calls that write to it stay by themselves. */
 void kin_derived_refuse_writes(capturing *c, uint32_t input);
 

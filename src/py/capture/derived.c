@@ -124,24 +124,49 @@ ways_back(const capturing *c)
     return seen;
 }
 
+/* A result that is written to is known to the other results as what it was before, one that is derived not at all: the steps that write, or make the view, stay by themselves. */
+static bool
+refuse_making(capturing *c, uint32_t number, uint32_t call)
+{
+    uint32_t storage = kin_aten_at(c->out->graph, c->entries.at[number].val)->storage;
+    kin_capture_refuse(c, "the program looks at the gradient of a result from which other results are computed");
+    if (call != UINT32_MAX)
+        return kin_capture_refuse_step(c, c->out->calls.at[call].step);
+    for (uint32_t i = 0; i < c->out->calls.len; i++)
+        if (is_written(c, i, storage) && c->out->calls.at[i].step != UINT32_MAX && !kin_capture_refuse_step(c, c->out->calls.at[i].step))
+            return false;
+    return true;
+}
+
+/* Does another result know of it only as what it is derived from, or as what it was? Notes the call that derived it; UINT32_MAX: it is a result of its own. */
+static bool
+is_bypassed(const capturing *c, uint32_t number, uint32_t *call)
+{
+    kin_aten_val val = c->entries.at[number].val;
+    uint32_t storage = kin_aten_at(c->out->graph, val)->storage;
+    *call = is_result(c, number) ? UINT32_MAX : shared_by(c->out->graph, &val);
+    if (*call != UINT32_MAX)
+        return c->out->calls.at[*call].step != UINT32_MAX;
+    for (uint32_t i = 0; is_result(c, number) && i < c->out->calls.len; i++)
+        if (is_written(c, i, storage))
+            return true;
+    return false;
+}
+
 bool
-kin_derived_are_bypassed(capturing *c)
+kin_derived_pass(capturing *c)
 {
     PyObject *seen = NULL;
     bool ok = true;
     for (uint32_t i = 0; ok && i < c->observed.len; i++) {
-        uint32_t number = c->observed.at[i];
-        kin_aten_val val = c->entries.at[number].val;
-        uint32_t call = is_result(c, number) ? UINT32_MAX : shared_by(c->out->graph, &val);
-        if (call == UINT32_MAX || c->out->calls.at[call].step == UINT32_MAX || !kin_tensor_requires_grad(PyList_GET_ITEM(c->out->fakes, number)))
+        uint32_t number = c->observed.at[i], call;
+        if (!kin_tensor_requires_grad(PyList_GET_ITEM(c->out->fakes, number)) || !is_bypassed(c, number, &call))
             continue;
         seen = seen == NULL ? ways_back(c) : seen;
         PyObject *edge = seen == NULL ? NULL : edge_of(PyList_GET_ITEM(c->out->fakes, number));
         int passes = edge == NULL ? -1 : PySet_Contains(seen, edge);
         Py_XDECREF(edge);
-        if (passes > 0)
-            kin_capture_refuse(c, "the program looks at the gradient of a view from which other results are computed");
-        ok = passes == 0 || (passes > 0 && kin_capture_refuse_step(c, c->out->calls.at[call].step));
+        ok = passes == 0 || (passes > 0 && refuse_making(c, number, call));
     }
     Py_XDECREF(seen);
     return ok && c->out->reason[0] == 0;

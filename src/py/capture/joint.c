@@ -246,7 +246,7 @@ bool
 kin_joint_run(capturing *c)
 {
     kin_capture_joint *j = &c->out->joint;
-    if (!find_results(c) || !find_wanting(c) || !kin_derived_are_bypassed(c))
+    if (!find_results(c) || !find_wanting(c) || !kin_derived_pass(c))
         return false;
     j->ncalls = c->out->calls.len;
     if (j->results.len == 0)
