@@ -150,10 +150,20 @@ def hook_on_written_result(x, p):
     loss.backward()
 
 
+def detached_before_write(x, p):
+    h = x.detach().sin()
+    used = torch.where(h > 0, x, p["b"])
+    d, v = h.detach(), h.t()
+    print(end="")
+    h.add_(p["b"])
+    return d, v, h, used
+
+
 PROGRAMS = [of_detached, of_detached_transposed, written_through_detached_view, input_detached_and_written, input_detached_part_written, result_detached_and_written,
             part_of_detached_written, viewed_detached_written, view_of_view_made_without, result_viewed_without, requires_for_input, requires_for_view,
             input_written_behind_view, view_written_by_mask, gradient_for_view, gradient_for_view_of_result, gradient_for_views_in_list, view_keeps_gradient, hook_on_view,
-            hook_on_view_of_result, gradient_for_written_result, hook_on_written_result]
+            hook_on_view_of_result, gradient_for_written_result, hook_on_written_result,
+            detached_before_write]
 
 
 def called(function, wants):
