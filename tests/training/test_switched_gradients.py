@@ -248,3 +248,33 @@ def test_views_made_without_gradients():
     compiled = kintsugi.compile(program)
     for _ in range(6):
         torch.testing.assert_close(run(compiled), run(program), rtol=1e-5, atol=1e-6)
+
+
+class Scaled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, k):
+        ctx.k = k
+        return x.sin() * k
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * ctx.k, None
+
+
+def test_a_side_trace_has_gradients_as_they_are_where_it_begins():
+    """Behind a call that ends an epoch (its number has become open) training and evaluation part: the steps of the one stand in front of the other's in the trace."""
+    def fn(x, y, k):
+        v = Scaled.apply(x, k) * y
+        with torch.no_grad():
+            seen = y.mean(-1, keepdim=True)
+        return v, torch.cat([v, y], 0), seen
+
+    compiled = kintsugi.compile(fn)
+    for train, k in [(True, 1)] * 3 + [(False, 1)] * 3 + [(True, 2)] * 4 + [(False, 2)] * 4 + [(True, 3), (False, 3)] * 3:
+        x, y = torch.randn(4, 6), torch.randn(4, 6).requires_grad_()
+        with torch.set_grad_enabled(train):
+            got, want = compiled(x, y, k), fn(x, y, k)
+        assert [t.requires_grad for t in got] == [t.requires_grad for t in want]
+        torch.testing.assert_close(got, want)
+        if train:
+            torch.testing.assert_close(torch.autograd.grad(got[0].sum() + got[1].sum(), y), torch.autograd.grad(want[0].sum() + want[1].sum(), y))

@@ -263,6 +263,17 @@ standing_of(const low *l, kin_aten_val v)
     return parent_of(l, call, v) == 0 ? OWNER : kin_aten_op_is(kin_aten_op_of(call), KIN_ATEN_NO_VIEW) ? DETACHED : VIEW;
 }
 
+/* Is it a view of a tensor that shares its memory without being a view itself (`w.detach()[:2]`)? */
+static bool
+views_detached(const low *l, kin_aten_val v)
+{
+    while (standing_of(l, v) == VIEW) {
+        v = first_of(l, v);
+        v = parent_of(l, &l->g->calls.at[kin_aten_at(l->g, v)->call], v);
+    }
+    return standing_of(l, v) == DETACHED;
+}
+
 /* Calls from this one on that write to the memory, each counted by PyTorch. */
 static uint32_t
 count_writes(const low *l, uint32_t storage, uint32_t from)
@@ -323,6 +334,7 @@ lower_output(low *l, kin_aten_val v, uint32_t *made)
         out.kind = KIN_OUT_INPUT;
         out.index = base->input;
         out.whole = a == base;
+        out.of_detached = stands == VIEW && views_detached(l, v);
         uint32_t made_by = kin_aten_at(l->g, first_of(l, v))->call;
         out.late = made_by != UINT32_MAX && count_writes(l, a->storage, 0) > 0 && count_writes(l, a->storage, made_by) == 0;
         return kin_vec_push(&l->out->outs, out);

@@ -19,6 +19,7 @@ typedef struct {
     uint8_t kind;
     bool whole;        /* INPUT: the very same tensor, not a view */
     bool detached;     /* INPUT, SHARED: eager's tensor shares memory without being a view (detach) */
+    bool of_detached;  /* INPUT: eager's tensor is a view of such a tensor */
     bool late;         /* INPUT: a view that was made when all writes to the input were done */
     uint32_t writes;   /* FRESH, SHARED: how often its memory was written in place after it was made */
     uint32_t index;

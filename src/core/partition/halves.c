@@ -94,7 +94,7 @@ share_out(const kin_lowered *lowered, uint32_t nouts, uint32_t nresults, kin_hal
         if (i >= nouts && o.kind != KIN_OUT_INPUT)
             o.index -= nresults;
         if (i < nouts && o.kind == KIN_OUT_SHARED)
-            o.detached = !is_given(lowered, nouts, o.index); /* a node's results are no views */
+            o.detached = o.detached || !is_given(lowered, nouts, o.index); /* a node's results are no views */
         KIN_TRY(i < nouts ? kin_vec_push(&h->forward.outs, o) : kin_vec_push(&h->backward.outs, o));
     }
     for (uint32_t w = 0; w < lowered->writes.len; w++)

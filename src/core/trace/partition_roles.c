@@ -302,13 +302,44 @@ grad_after(const kin_partitioner *p, const kin_step *s)
     return is & KIN_IS_TRUE ? 1 : is & KIN_IS_FALSE ? 0 : -1;
 }
 
-/* Whether gradients are on at the step; -1: not known. A mode that an earlier step read from torch is older than that step, so this terminates. */
+/* Whether gradients are on where the epoch begins, as its facts say; -1: they do not. */
+static int
+grad_of_epoch(const kin_partitioner *p, uint32_t epoch)
+{
+    for (uint32_t i = 0; i < p->t->facts.len; i++) {
+        const kin_fact *fact = &p->t->facts.at[i];
+        unsigned is = fact->kind == KIN_FACT_CALL_IS && fact->epoch == epoch ? p->objects[fact->ref].is : 0;
+        if (is & (KIN_IS_GRAD_ON | KIN_IS_GRAD_OFF))
+            return (is & KIN_IS_GRAD_ON) != 0;
+    }
+    return -1;
+}
+
+/* The step whose alt leads to the first step of a side trace. */
+static uint32_t
+side_comes_from(const kin_partitioner *p, uint32_t first)
+{
+    uint32_t i = 0;
+    while (i < first && p->t->steps.at[i].alt != first)
+        i++;
+    return i < first ? i : 0;
+}
+
+/* Whether gradients are on at the step; -1: not known. A mode that an earlier step read from torch is older than that step, so this terminates. The facts of an epoch that a
+ * side trace comes from did not hold. */
 int
 kin_roles_grad(const kin_partitioner *p, uint32_t step)
 {
-    for (uint32_t i = step; i > 0; i--)
-        if (kin_step_does(&p->t->steps.at[i - 1], KIN_GRAD_MODE))
-            return grad_after(p, &p->t->steps.at[i - 1]);
+    for (uint32_t i = step; i > 0; i--) {
+        while (i > 0 && kin_step_is_end(&p->t->steps.at[i - 1]))
+            i = side_comes_from(p, i);
+        if (i == 0)
+            break;
+        const kin_step *s = &p->t->steps.at[i - 1];
+        int grad = kin_step_does(s, KIN_GRAD_MODE) ? grad_after(p, s) : s->kind == KIN_STEP_EPOCH ? grad_of_epoch(p, s->num) : -1;
+        if (grad >= 0 || kin_step_does(s, KIN_GRAD_MODE))
+            return grad;
+    }
     return p->in->grad;
 }
 

@@ -390,11 +390,11 @@ note_refused(stepper *x, uint32_t step)
 static bool
 is_view_of_leaf(PyObject *fake)
 {
-    PyObject *node = PyObject_GetAttrString(fake, "grad_fn"), *view = node == Py_None ? PyObject_CallMethod(fake, "_is_view", NULL) : NULL;
-    bool is = view == Py_True;
+    PyObject *node = PyObject_GetAttrString(fake, "grad_fn"), *base = node == Py_None ? PyObject_GetAttrString(fake, "_base") : NULL;
+    bool is = base != NULL && kin_is_tensor(base) && kin_tensor_requires_grad(base); /* else it has been said of the view itself (requires_grad_) */
     PyErr_Clear();
     Py_XDECREF(node);
-    Py_XDECREF(view);
+    Py_XDECREF(base);
     return is;
 }
 
@@ -407,14 +407,24 @@ is_given(const stepper *x, kin_vid vid)
     return false;
 }
 
+/* Does the fake tensor of an input require gradients otherwise than the input does? Then it is another tensor behind the subgraph than before. */
+static bool
+wants_otherwise(const stepper *x, uint32_t number)
+{
+    for (uint32_t i = 0, k = 0; i < x->subgraph->nin; i++)
+        if (kin_is_tensor(x->in[i]) && k++ == number)
+            return kin_tensor_requires_grad(PyList_GET_ITEM(x->c.out->fakes, number)) != kin_tensor_requires_grad(x->in[i]);
+    return false;
+}
+
 /* Did the step make a tensor that gradients are accumulated in (requires_grad_)? What a node gives is none, so the step stays by itself. A view that is made while
  * gradients are off is one as well, but nobody sees what it accumulates if it stays in the graph. */
 static bool
 makes_leaf(stepper *x, const kin_step *s)
 {
-    PyObject *made = x->c.joint && s->out != 0 ? x->slots[s->out] : NULL;
+    PyObject *made = !x->data && s->out != 0 ? x->slots[s->out] : NULL;
     uint32_t number = made == NULL ? UINT32_MAX : kin_capture_number(made);
-    if (number == UINT32_MAX || number < x->c.out->ninputs || !kin_tensor_requires_grad(made))
+    if (number == UINT32_MAX || !kin_tensor_requires_grad(made) || (number < x->c.out->ninputs ? !wants_otherwise(x, number) : !x->c.joint))
         return false;
     if (x->c.untracked && !is_given(x, s->out) && is_view_of_leaf(made))
         return false;
@@ -507,6 +517,37 @@ is_data_of_another(stepper *x, PyObject *obj)
     return other;
 }
 
+/* Does the program hand the value, or a container that it is in, to code that may look at the gradient that arrives there: a hook, retain_grad, torch.autograd.grad? Only what
+ * torch does in calls that end graphs. */
+static bool
+is_observed(const stepper *x, kin_vid vid, int depth)
+{
+    for (uint32_t i = x->t->vals.at[vid].step + 1; i < x->t->steps.len; i++) {
+        const kin_step *s = &x->t->steps.at[i];
+        bool takes = false;
+        for (uint32_t a = 0; a < s->nargs && !takes; a++)
+            takes = x->t->vids.at[s->args + a] == vid;
+        if (takes && (s->flags & KIN_STEP_OPAQUE || strcmp(called_name(x, s), "retain_grad") == 0))
+            return true;
+        bool hands_on = takes && s->out != 0 && (kin_subgraph_builds(s) || s->kind == KIN_STEP_SUBSCR || s->kind == KIN_STEP_UNPACK);
+        if (hands_on && depth < 4 && is_observed(x, s->out, depth + 1))
+            return true;
+    }
+    return false;
+}
+
+static bool
+note_observed(stepper *x, PyObject *obj)
+{
+    uint32_t number = kin_capture_number(obj);
+    if (number != UINT32_MAX)
+        return number < x->c.out->ninputs || kin_vec_push(&x->c.observed, number) == KIN_OK || PyErr_NoMemory() != NULL;
+    bool ok = true;
+    for (Py_ssize_t i = 0; ok && (PyTuple_Check(obj) || PyList_CheckExact(obj)) && i < PySequence_Fast_GET_SIZE(obj); i++)
+        ok = note_observed(x, PySequence_Fast_GET_ITEM(obj, i));
+    return ok;
+}
+
 static bool
 keep_outputs(stepper *x)
 {
@@ -521,7 +562,7 @@ keep_outputs(stepper *x)
             note_refused(x, x->t->vals.at[x->subgraph->out[i]].step);
             return false;
         }
-        if (is_data_of_another(x, obj))
+        if (is_data_of_another(x, obj) || (x->c.joint && is_observed(x, x->subgraph->out[i], 0) && !note_observed(x, obj)))
             return false;
         out->out[out->nout++] = Py_NewRef(obj);
     }
@@ -540,15 +581,13 @@ keep_values(stepper *x)
     return out->values != NULL && !out->graph->failed;
 }
 
-/* Did an operator make an input require gradients? Then it is another tensor behind the subgraph than before. */
+/* Did an operator make an input require gradients? */
 static bool
 inputs_want_as_before(stepper *x)
 {
-    uint32_t number = 0;
-    for (uint32_t i = 0; i < x->subgraph->nin; i++)
-        if (kin_is_tensor(x->in[i]) &&
-            kin_tensor_requires_grad(PyList_GET_ITEM(x->c.out->fakes, number++)) != kin_tensor_requires_grad(x->in[i])) {
-            kin_capture_refuse(&x->c, "an input requires gradients from this call on");
+    for (uint32_t number = 0; !x->data && number < x->c.out->ninputs; number++)
+        if (wants_otherwise(x, number)) {
+            kin_derived_refuse_writes(&x->c, number);
             return false;
         }
     return true;
@@ -557,7 +596,7 @@ inputs_want_as_before(stepper *x)
 static bool
 go_back(stepper *x)
 {
-    return !x->c.joint || (inputs_want_as_before(x) && kin_joint_run(&x->c));
+    return inputs_want_as_before(x) && (!x->c.joint || kin_joint_run(&x->c));
 }
 
 /* -- all of it -------------------------------------------------------------------------------------------------- */
@@ -595,6 +634,7 @@ end(stepper *x)
     kin_vec_deinit(&x->c.suspects);
     kin_vec_deinit(&x->c.begun);
     kin_vec_deinit(&x->c.passed);
+    kin_vec_deinit(&x->c.observed);
     Py_XDECREF(x->c.device);
 }
 

@@ -68,6 +68,7 @@ typedef struct {
     bool found;                          /* ... or the one whose gradient made an operator fail */
     uint32_t asked;                      /* how many numbers in tensors were asked for, and known */
     KIN_VEC(uint32_t) passed;            /* older storages in which results of autograd functions lie: views that torch cannot derive from what else lies there */
+    KIN_VEC(uint32_t) observed;          /* results that the program hands to code which may look at the gradients that arrive there */
     KIN_VEC(capture_begun) begun;        /* steps so far, with gradients */
     PyObject *const *operands;           /* of that step, if C code alone hands them on to operators; NULL: other code may do something to them first */
     uint32_t noperands;
@@ -91,6 +92,8 @@ uint32_t kin_fake_storage(capturing *c, PyObject *meta);
 /* A new one that no meta tensor has yet; 0 without memory. */
 uint32_t kin_fake_new_storage(capturing *c);
 /* Why there is no capture, unless that is known already. */
+/* The capture fails by this, but goes on to find all steps that do it. False with an exception. */
+bool kin_capture_refuse_step(capturing *c, uint32_t step);
 void kin_capture_refuse(capturing *c, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* -- repeat.c -- */
@@ -124,6 +127,14 @@ void kin_joint_find_saved(capturing *c);
 bool kin_joint_run(capturing *c);
 /* Tangents become inputs like others; call it when all values are known. */
 void kin_joint_order(capturing *c);
+
+/* -- derived.c -- */
+/* Is the result without gradients, or one that torch derives from another tensor of its memory, as a view? False: see the reason. */
+bool kin_derived_fits(capturing *c, uint32_t number);
+/* No way back from a result leads over a tensor that the program looks at (observed) and the graph's node would pass by. False: see the reason, or an exception. */
+bool kin_derived_pass(capturing *c);
+/* The input requires gradients from some call on; the calls that write to it stay by themselves. */
+void kin_derived_refuse_writes(capturing *c, uint32_t input);
 
 /* -- composition.c -- */
 /* What the operator of a row (find_row in mode.c) gives, as smaller operators that the mode sees: new reference. NULL without an exception: it stays one. */

@@ -314,3 +314,12 @@ kin_capture_refuse(capturing *c, const char *format, ...)
     vsnprintf(c->out->reason, sizeof c->out->reason, format, args);
     va_end(args);
 }
+
+bool
+kin_capture_refuse_step(capturing *c, uint32_t step)
+{
+    kin_capture *out = c->out;
+    if (!kin_step_is_in(out->refused.at, out->refused.len, step) && kin_vec_push(&out->refused, step) != KIN_OK)
+        return PyErr_NoMemory() != NULL;
+    return true;
+}

@@ -52,7 +52,7 @@ collect(capturing *c, PyObject *obj, kin_capture_numbers *all)
             if (all->at[i] == number)
                 return true;
         if (number >= c->out->ninputs && is_of_input(c, number))
-            return !is_passed(c, number);
+            return !is_passed(c, number) && kin_derived_fits(c, number);
         return number < c->out->ninputs || kin_vec_push(all, number) == KIN_OK;
     }
     if (PyTuple_Check(obj) || PyList_CheckExact(obj))
@@ -97,7 +97,7 @@ find_results(capturing *c)
         uint32_t speaker = speaker_of(c, &all, all.at[i]);
         if (!wants(c, all.at[i]))
             continue;
-        ok = wants(c, speaker) && (speaker == all.at[i] || !is_passed(c, all.at[i])) && add_result(c, speaker);
+        ok = wants(c, speaker) && (speaker == all.at[i] || (!is_passed(c, all.at[i]) && kin_derived_fits(c, all.at[i]))) && add_result(c, speaker);
         if (!wants(c, speaker))
             kin_capture_refuse(c, "a result with gradients shares memory with one without");
     }
@@ -246,7 +246,7 @@ bool
 kin_joint_run(capturing *c)
 {
     kin_capture_joint *j = &c->out->joint;
-    if (!find_results(c) || !find_wanting(c))
+    if (!find_results(c) || !find_wanting(c) || !kin_derived_pass(c))
         return false;
     j->ncalls = c->out->calls.len;
     if (j->results.len == 0)

@@ -223,23 +223,13 @@ note_torch(capturing *c, PyObject *obj, const char *keyword)
     return false;
 }
 
-/* The capture fails by this, but goes on to find all steps that do it. */
-static bool
-note_writing(capturing *c, uint32_t step)
-{
-    kin_capture *out = c->out;
-    if (!kin_step_is_in(out->refused.at, out->refused.len, step) && kin_vec_push(&out->refused, step) != KIN_OK)
-        return PyErr_NoMemory() != NULL;
-    return true;
-}
-
 /* A step of a subgraph that runs early is not done again where the program is left. If it writes, and behind a step that runs in order and may leave, somebody might see that it
  * has been done. */
 static bool
 note_once(capturing *c, bool writes)
 {
     if (writes && c->leaves != 0 && c->step >= c->leaves)
-        return note_writing(c, c->step);
+        return kin_capture_refuse_step(c, c->step);
     if (!writes && kin_vec_push(&c->out->random, c->step) != KIN_OK)
         return PyErr_NoMemory() != NULL;
     return kin_vec_push(&c->out->once, c->step) == KIN_OK || PyErr_NoMemory() != NULL;
@@ -255,10 +245,10 @@ note_tensor(capturing *c, uint32_t number, const char *keyword, bool written)
         c->data = e->data;
         c->data_storage = kin_aten_at(c->out->graph, e->val)->storage;
     }
-    if (written && of_input && e->data != 0 && !note_writing(c, e->data - 1)) /* x.data counts by itself how often it is written to */
+    if (written && of_input && e->data != 0 && !kin_capture_refuse_step(c, e->data - 1)) /* x.data counts by itself how often it is written to */
         return false;
     c->out->writes = c->out->writes || (written && of_input);
-    if (written && of_input && !c->may_write && !note_writing(c, c->step))
+    if (written && of_input && !c->may_write && !kin_capture_refuse_step(c, c->step))
         return false;
     if (written && c->at != 0 && kin_aten_at(c->out->graph, e->val)->storage <= c->before && !note_once(c, true)) /* not to memory of the step's own */
         return false;

@@ -107,7 +107,7 @@ plan_outs(maker *m, const kin_lowered *lowered)
     for (uint32_t i = 0; code->outs != NULL && i < m->outs.len; i++) {
         const kin_lower_out *o = &lowered->outs.at[i];
         uint32_t index = o->kind == KIN_OUT_INPUT ? code->input_of[o->index] : o->index;
-        KIN_TRY(add_out(m, (launch_out){.kind = o->kind, .whole = o->whole, .detached = o->detached, .late = o->late, .writes = o->writes, .index = index, .offset = o->offset}));
+        KIN_TRY(add_out(m, (launch_out){.kind = o->kind, .whole = o->whole, .detached = o->detached, .of_detached = o->of_detached, .late = o->late, .writes = o->writes, .index = index, .offset = o->offset}));
     }
     return code->outs == NULL ? KIN_NOMEM : KIN_OK;
 }

@@ -165,7 +165,7 @@ walk_code(kin_walk *w, launch_code *code)
         kin_walk_say(w, code->only_packed, code->main.program->buffers.len * sizeof *code->only_packed);
     for (uint32_t i = 0; i < code->nouts; i++) {
         launch_out *o = &code->outs[i];
-        uint64_t out[] = {o->kind, o->whole, o->detached, o->late, o->writes, o->index};
+        uint64_t out[] = {o->kind, o->whole, o->detached, o->of_detached, o->late, o->writes, o->index};
         kin_walk_say(w, out, sizeof out);
         kin_walk_numbers(w, &o->offset, 1);
         walk_reference(w, &o->sizes);

@@ -31,10 +31,20 @@ traits_of_class(PyTypeObject *tp)
     return kin_is_class_of_tensors((PyObject *)tp) ? is | KIN_IS_TENSOR : is;
 }
 
+/* Is it what a CALL_IS fact says of torch.is_grad_enabled: (it, its answer)? */
+static uint32_t
+traits_of_answer(PyObject *obj)
+{
+    PyObject *asked = PyTuple_CheckExact(obj) && PyTuple_GET_SIZE(obj) == 2 ? PyTuple_GET_ITEM(obj, 0) : NULL;
+    if (asked == NULL || !PyCFunction_Check(asked) || !PyBool_Check(PyTuple_GET_ITEM(obj, 1)) || strcmp(kin_callable_name(asked), "is_grad_enabled") != 0)
+        return 0;
+    return PyTuple_GET_ITEM(obj, 1) == Py_True ? KIN_IS_GRAD_ON : KIN_IS_GRAD_OFF;
+}
+
 static kin_object_traits
 describe(PyObject *obj)
 {
-    kin_object_traits o = {.is = traits_of_class(Py_TYPE(obj))};
+    kin_object_traits o = {.is = traits_of_class(Py_TYPE(obj)) | traits_of_answer(obj)};
     if (kin_is_exact_immutable(obj))
         o.is |= KIN_IS_ATOM;
     if (kin_is_immutable_class(Py_TYPE(obj)))

@@ -12,9 +12,10 @@
 PyObject *
 launch_view_of(PyObject *base, const launch_out *o)
 {
-    PyObject *at = PyLong_FromLongLong(kin_tensor_offset(base) + o->offset);
-    PyObject *view = at == NULL ? NULL : PyObject_CallMethod(base, "as_strided", "OOO", o->sizes, o->strides, at);
+    PyObject *at = PyLong_FromLongLong(kin_tensor_offset(base) + o->offset), *of = o->of_detached ? PyObject_CallMethod(base, "detach", NULL) : Py_NewRef(base);
+    PyObject *view = at == NULL || of == NULL ? NULL : PyObject_CallMethod(of, "as_strided", "OOO", o->sizes, o->strides, at);
     Py_XDECREF(at);
+    Py_XDECREF(of);
     if (view != NULL && o->detached)
         Py_SETREF(view, PyObject_CallMethod(view, "detach", NULL));
     return view;

@@ -47,7 +47,7 @@ typedef struct {
 /* One tensor that the graph gives. */
 typedef struct {
     uint8_t kind;      /* kin_out_kind */
-    bool whole, detached, late; /* as in kin_lower_out */
+    bool whole, detached, of_detached, late; /* as in kin_lower_out */
     uint8_t dtype;
     uint32_t writes;
     uint32_t index;    /* INPUT: of the subgraph's inputs; else of the program's outputs */

@@ -25,6 +25,7 @@ static _Thread_local struct {
     unsigned fit_before, unfit_before; /* ... as many as there were then */
     PyObject *again;     /* LAUNCHED: what calls the function again (kintsugi._checkpoint); COLLECTED: list of (number of the node, training, what it saves); borrowed */
     PyObject *function;  /* which one is called; borrowed */
+    PyObject *given;     /* ... with (the region's function, its positional arguments, keywords); borrowed */
     bool unknown;        /* nothing that it recorded fits the call, or nothing that could be done again */
 } region;
 
@@ -139,14 +140,24 @@ launch_hooks_put_back(PyObject *aside)
 
 /* -- forward ------------------------------------------------------------------------------------------------------- */
 
-/* Inputs but for parameters, which eager's checkpoint does not look at either: torch tells if one is written to. New tuple. */
+static bool
+is_argument(PyObject *tensor)
+{
+    PyObject *args = region.given != NULL && PyTuple_GET_SIZE(region.given) > 1 ? PyTuple_GET_ITEM(region.given, 1) : NULL;
+    for (Py_ssize_t i = 0; args != NULL && PyTuple_Check(args) && i < PyTuple_GET_SIZE(args); i++)
+        if (PyTuple_GET_ITEM(args, i) == tensor)
+            return true;
+    return false;
+}
+
+/* Inputs but for parameters, which eager's checkpoint does not look at either unless they are arguments: torch tells if one is written to. New tuple. */
 PyObject *
 launch_region_saves(const launch_code *code, PyObject *const *in)
 {
     PyObject *list = PyList_New(0);
     for (uint32_t i = 0; list != NULL && i < code->ninputs; i++) {
         PyObject *tensor = in[code->input_of[i]], *node = kin_tensor_requires_grad(tensor) ? PyObject_GetAttrString(tensor, "grad_fn") : NULL;
-        bool parameter = node == Py_None;
+        bool parameter = node == Py_None && !is_argument(tensor);
         Py_XDECREF(node);
         if (!parameter && PyList_Append(list, tensor) < 0)
             Py_CLEAR(list);
@@ -240,9 +251,10 @@ launch_region_call(PyObject *function, PyObject *args, PyObject *how)
 {
     unsigned fit = region.fit, unfit = region.unfit, made = region.made, base = region.base, fit_before = region.fit_before, unfit_before = region.unfit_before;
     region_kind outside = region.kind;
-    PyObject *outer = region.function, *again = region.again;
+    PyObject *outer = region.function, *again = region.again, *given = region.given;
     region.kind = how == Py_None ? PREPARED : PyList_CheckExact(how) ? COLLECTED : LAUNCHED;
     region.function = function;
+    region.given = args;
     region.again = how;
     region.base = made;
     region.fit_before = fit;
@@ -252,6 +264,7 @@ launch_region_call(PyObject *function, PyObject *args, PyObject *how)
     bool unknown = result == NULL && region.unknown;
     region.kind = outside;
     region.function = outer;
+    region.given = given;
     region.again = again;
     region.base = base;
     region.fit_before = fit_before;

@@ -56,6 +56,34 @@ launch_results_prepare(PyObject *materialize, PyObject *note)
            launch_groups_prepare(known.probe, known.probe_node, materialize, note);
 }
 
+/* -- views -------------------------------------------------------------------------------------------------------- */
+
+/* Does what a view is made of want gradients? */
+static bool
+base_wants(const launch_training *t, const kin_capture *capture, const launch_code *code, uint32_t out)
+{
+    if (code->outs[out].kind != KIN_OUT_INPUT)
+        return launch_has(t->out_of, t->nresults, t->base_of[out] - 1);
+    for (uint32_t i = 0; i < t->nwanting; i++)
+        if (code->input_of[t->wanting[i]] == code->outs[out].index)
+            return true;
+    return false;
+}
+
+void
+launch_results_detach(const launch_training *t, const kin_capture *capture, launch_code *code)
+{
+    for (uint32_t number = 0; number < code->nfakes; number++) {
+        const launch_give *g = &code->by_fake[number];
+        launch_out *o = g->shape == NULL && g->kind == LAUNCH_GIVE_OUT && g->index < code->nouts ? &code->outs[g->index] : NULL;
+        if (o != NULL && (o->kind == KIN_OUT_INPUT || t->base_of[g->index] != 0)) {
+            bool wants = kin_tensor_requires_grad(PyList_GET_ITEM(capture->fakes, number));
+            o->of_detached = o->of_detached && !wants;
+            o->detached = !wants && !o->of_detached && (o->detached || base_wants(t, capture, code, g->index));
+        }
+    }
+}
+
 /* -- forward ------------------------------------------------------------------------------------------------------ */
 
 static void

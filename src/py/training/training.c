@@ -157,17 +157,6 @@ is_outside(const launch_training *t, const launch_code *code, uint32_t out)
     return code->outs[out].kind == KIN_OUT_INPUT || t->base_of[out] != 0;
 }
 
-/* Views that torch makes are detached where they want no gradients, whatever they were made by. */
-static void
-mark_detached(const launch_training *t, const kin_capture *capture, launch_code *code)
-{
-    for (uint32_t number = 0; number < code->nfakes; number++) {
-        const launch_give *g = &code->by_fake[number];
-        if (g->shape == NULL && g->kind == LAUNCH_GIVE_OUT && g->index < code->nouts && is_outside(t, code, g->index))
-            code->outs[g->index].detached = !kin_tensor_requires_grad(PyList_GET_ITEM(capture->fakes, number));
-    }
-}
-
 static bool
 fill(launch_training *t, const kin_capture *capture, launch_code *forward, const kin_halves *h)
 {
@@ -203,9 +192,9 @@ fill(launch_training *t, const kin_capture *capture, launch_code *forward, const
             t->grad_at[i] = t->out_of[i] == o ? t->ngiven : t->grad_at[i];
         t->ngiven += !is_outside(t, forward, o);
     }
-    mark_detached(t, capture, forward);
     launch_again_find_written(g, t->written);
     number_gradients(t, j);
+    launch_results_detach(t, capture, forward);
     for (uint32_t i = 0; i < g->ninputs - t->nresults; i++)
         if (h->parts.inputs[i]) {
             t->aliased[t->nkept] = launch_needed_as_view(capture, i);
@@ -360,7 +349,7 @@ view_of(PyObject *base, const launch_out *o)
 {
     Py_ssize_t ndim = PyTuple_GET_SIZE(o->sizes);
     int64_t below = 1, all = 1, own = 1;
-    bool rows = o->offset == 0 && !o->detached;
+    bool rows = o->offset == 0 && !o->detached && !o->of_detached;
     for (Py_ssize_t d = ndim; rows && d-- > 0;) {
         int64_t size = PyLong_AsLongLong(PyTuple_GET_ITEM(o->sizes, d));
         rows = PyLong_AsLongLong(PyTuple_GET_ITEM(o->strides, d)) == below;

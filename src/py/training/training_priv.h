@@ -107,6 +107,9 @@ void launch_trial_note(const launch_training *t, double begin, launch_least *lea
 
 /* The names "materialize_grads" and "_kintsugi", interned; borrowed for the life of the process. */
 bool launch_results_prepare(PyObject *materialize, PyObject *note);
+/* Views that torch makes are detached where they want no gradients and what they are made of does, whatever they were made by. Others stay views: what is written to them
+ * behind the graph may give gradients to all tensors of the memory. */
+void launch_results_detach(const launch_training *t, const kin_capture *capture, launch_code *code);
 /* Where there are several results: they go to `results`, by out; in made[] are stand-ins. False with an exception. */
 bool launch_results_put_stand_ins(const launch_training *t, uint32_t nouts, PyObject **made, PyObject *saved, PyObject **results);
 /* ... and back, behind nodes of their own, which lead to their groups (launch_groups_enter), too. */

@@ -31,8 +31,8 @@ launch_writes_find(launch_training *t, const kin_capture *capture, const launch_
             bool own = o->kind == KIN_OUT_FRESH || o->kind == KIN_OUT_EXTERN;
             if (g->kind != LAUNCH_GIVE_OUT || o->kind == KIN_OUT_INPUT || (own && t->nresults == 1 && launch_has(t->handed, t->nhanded, o->index)))
                 continue;
-        } else if (launch_has(t->kept, t->nkept, s.number) || launch_again_is_number(t, s.number))
-            continue;
+        } else if ((t->nresults == 1 && launch_has(t->kept, t->nkept, s.number)) || launch_again_is_number(t, s.number))
+            continue; /* of several results, others than the one that needs it may be gone back from (go_back_apart) */
         t->watched[t->nwatched++] = w;
     }
     return true;
