@@ -1,0 +1,105 @@
+"""What a mask picks, x[mask], while a graph is captured: how many elements these are depends on data, but where all that is done to them is done to each by itself, and they are
+then put back where the same mask is true, or summed, the whole tensor can stand for them, and the mask is asked at the end.
+
+What is not picked is 1 instead, so that nothing is done to it that gives NaN, of which a gradient of 0 would make NaN: x[mask] may have been made for that reason.
+"""
+
+import operator
+
+import torch
+
+
+def _like(x, value):
+    return torch.full([], value, dtype=x.dtype, device=x.device)
+
+
+class Picked:
+    """The elements of `whole` where the mask, as it was then, is true."""
+
+    def __init__(self, whole, mask, version):
+        self.whole, self.mask, self.version = whole, mask, version
+
+    def spread(self):
+        return self.mask.reshape([*self.mask.shape, *[1] * (self.whole.dim() - self.mask.dim())])
+
+    def is_of(self, mask):
+        return mask is self.mask and mask._version == self.version
+
+    def like(self):
+        """What x[mask] could be, of two sizes."""
+        rows = self.whole.reshape([self.mask.numel(), *self.whole.shape[self.mask.dim() :]]).contiguous()
+        return rows, torch.cat([rows, rows[:1]])
+
+    def _operand(self, other):
+        if isinstance(other, Picked):
+            if not self.is_of(other.mask) or other.version != self.version or other.whole.shape != self.whole.shape:
+                raise NotImplementedError("masks pick what is computed with each other")
+            return other.whole
+        if isinstance(other, (int, float)) or (isinstance(other, torch.Tensor) and other.dim() == 0 and not other.requires_grad):
+            return other
+        raise NotImplementedError("what a mask picks is computed with another tensor")
+
+    def apply(self, op, *others):
+        """New elements in place of these, each from its own."""
+        if not self.whole.is_floating_point() and op not in (operator.add, operator.sub, operator.mul):
+            raise NotImplementedError("what a mask picks of integers is computed with")
+        whole = op(self.whole, *[self._operand(other) for other in others])
+        if whole.shape != self.whole.shape or whole.dtype != self.whole.dtype:
+            raise NotImplementedError("what a mask picks becomes something else")
+        return Picked(whole, self.mask, self.version)
+
+    def become(self, op, *others):
+        self.whole = self.apply(op, *others).whole
+        return self
+
+    def __neg__(self):
+        return self.apply(operator.neg)
+
+
+def _binary(name):
+    op = getattr(operator, name)
+    setattr(Picked, f"__{name}__", lambda self, other: self.apply(op, other))
+    setattr(Picked, f"__r{name}__", lambda self, other: self.apply(lambda x, y: op(y, x), other))
+    setattr(Picked, f"__i{name}__", lambda self, other: self.become(op, other))
+
+
+for _name in ("add", "sub", "mul", "truediv", "pow"):
+    _binary(_name)
+
+
+def pick(self, mask):
+    """self[mask]; NotImplemented: it is something else."""
+    if self.dtype not in (torch.float32, torch.float64, torch.int64, torch.int32) or mask.dtype != torch.bool or mask.dim() == 0 or mask.shape != self.shape[: mask.dim()] or self.numel() == 0:
+        return NotImplemented
+    picked = Picked(self, mask, mask._version)
+    picked.whole = torch.where(picked.spread(), self, _like(self, 1))
+    return picked
+
+
+def put(self, mask, value):
+    """self[mask] = value, which the same mask picked."""
+    if not value.is_of(mask) or mask.shape != self.shape[: mask.dim()] or value.whole.shape != self.shape or self.dtype != value.whole.dtype:
+        raise NotImplementedError("what a mask picks is put elsewhere")
+    if any(size > 1 and stride == 0 for size, stride in zip(self.shape, self.stride())):
+        raise NotImplementedError("elements that share memory are written to")
+    self.copy_(torch.where(value.spread(), value.whole, self))
+
+
+def _sum(picked):
+    return torch.where(picked.spread(), picked.whole, _like(picked.whole, 0)).sum()
+
+
+def _mean(picked):
+    if not picked.whole.is_floating_point():
+        raise NotImplementedError("the mean of integers")
+    each = picked.whole.numel() // picked.mask.numel()
+    return _sum(picked) / (picked.mask.sum() * each).to(picked.whole.dtype)
+
+
+def call(name, picked, *others):
+    """A method or function of torch of this name."""
+    if name in ("sum", "mean"):
+        return (_sum if name == "sum" else _mean)(picked)
+    if not isinstance(picked, Picked):
+        raise NotImplementedError("what a mask picks is an operand of a call")
+    return (picked.become if name.endswith("_") else picked.apply)(getattr(torch.Tensor, name.rstrip("_")), *others)
