@@ -4,6 +4,7 @@ then put back where the same mask is true, or summed, the whole tensor can stand
 What is not picked is 1 instead, so that nothing is done to it that gives NaN, of which a gradient of 0 would make NaN: x[mask] may have been made for that reason.
 """
 
+import math
 import operator
 
 import torch
@@ -27,8 +28,8 @@ class Picked:
 
     def like(self):
         """What x[mask] could be, of two sizes."""
-        rows = self.whole.reshape([self.mask.numel(), *self.whole.shape[self.mask.dim() :]]).contiguous()
-        return rows, torch.cat([rows, rows[:1]])
+        one, behind = self.whole.sum(dtype=self.whole.dtype), self.whole.shape[self.mask.dim() :]
+        return tuple(one.expand([n, *behind]).clone(memory_format=torch.contiguous_format) for n in (2, 3))
 
     def _operand(self, other):
         if isinstance(other, Picked):
@@ -69,7 +70,7 @@ for _name in ("add", "sub", "mul", "truediv", "pow"):
 
 def pick(self, mask):
     """self[mask]; NotImplemented: it is something else."""
-    if self.dtype not in (torch.float32, torch.float64, torch.int64, torch.int32) or mask.dtype != torch.bool or mask.dim() == 0 or mask.shape != self.shape[: mask.dim()] or self.numel() == 0:
+    if self.dtype not in (torch.float32, torch.float64, torch.int64, torch.int32) or mask.dtype != torch.bool or mask.dim() == 0 or mask.shape != self.shape[: mask.dim()]:
         return NotImplemented
     picked = Picked(self, mask, mask._version)
     picked.whole = torch.where(picked.spread(), self, _like(self, 1))
@@ -92,7 +93,7 @@ def _sum(picked):
 def _mean(picked):
     if not picked.whole.is_floating_point():
         raise NotImplementedError("the mean of integers")
-    each = picked.whole.numel() // picked.mask.numel()
+    each = math.prod(picked.whole.shape[picked.mask.dim() :])
     return _sum(picked) / (picked.mask.sum() * each).to(picked.whole.dtype)
 
 

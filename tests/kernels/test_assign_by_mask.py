@@ -137,3 +137,43 @@ def test_sizes_vary():
     for n in (3, 5, 1, 8, 4, 7, 2):
         x, row = torch.randn(n, 2 * n, 6), torch.randn(6)
         torch.testing.assert_close(compiled(x, row), fn(x, row))
+
+
+@pytest.mark.usefixtures("kernels")
+@pytest.mark.compiled_gradients
+def test_what_is_picked_of_tensors_of_other_sizes():
+    def fn(x, mask, y):
+        x = x * 2
+        x[mask] += 1
+        x[mask] = x[mask] * y[mask]
+        return x.sum() + (x[mask] - y[mask]).square().mean()
+
+    compiled = kintsugi.compile(fn)
+    with kintsugi.config.patch(training=True):
+        for rows, columns in ((4, 5), (6, 5), (7, 5), (12, 6), (1, 5), (0, 5), (8, 1), (5, 0), (20, 33)):
+            mask, x, y = torch.rand(rows) > 0.3, torch.randn(rows, columns, requires_grad=True), torch.randn(rows, columns, requires_grad=True)
+            found, wanted = compiled(x, mask, y), fn(x, mask, y)
+            torch.testing.assert_close(found, wanted, equal_nan=True)
+            for a, b in zip(torch.autograd.grad(found, (x, y)), torch.autograd.grad(wanted, (x, y)), strict=True):
+                torch.testing.assert_close(a, b, equal_nan=True)
+    rows = kintsugi.stats(compiled)["kernels"]
+    assert all(row["parts"] == 1 for row in rows), rows
+
+
+@pytest.mark.usefixtures("kernels")
+@pytest.mark.compiled_gradients
+def test_the_gradient_of_a_gradient_of_what_is_picked():
+    def fn(x):
+        x = x * 1.5
+        mask = x > 0
+        x[mask] *= x[mask]
+        return (x**3).sum()
+
+    compiled = kintsugi.compile(fn)
+    with kintsugi.config.patch(training=True):
+        for _ in range(4):
+            x, found = torch.randn(5, 4, requires_grad=True), []
+            for call in (compiled, fn):
+                (grad,) = torch.autograd.grad(call(x), x, create_graph=True)
+                found += torch.autograd.grad(grad.square().sum(), x)
+            torch.testing.assert_close(*found, rtol=1e-4, atol=1e-4)
