@@ -1,7 +1,7 @@
 """What a mask picks, x[mask], while a graph is captured: how many elements these are depends on data, but where all that is done to them is done to each by itself, and they are
 then put back where the same mask is true, or summed, the whole tensor can stand for them, and the mask is asked at the end.
 
-What is not picked is 1 instead, so that nothing is done to it that gives NaN, of which a gradient of 0 would make NaN: x[mask] may have been made for that reason.
+What is not picked is 1 instead (0 among integers), so that nothing is done to it that gives NaN, of which a gradient of 0 would make NaN: x[mask] may have been made for that reason.
 """
 
 import math
@@ -73,7 +73,7 @@ def pick(self, mask):
     if self.dtype not in (torch.float32, torch.float64, torch.int64, torch.int32) or mask.dtype != torch.bool or mask.dim() == 0 or mask.shape != self.shape[: mask.dim()]:
         return NotImplemented
     picked = Picked(self, mask, mask._version)
-    picked.whole = torch.where(picked.spread(), self, _like(self, 1))
+    picked.whole = torch.where(picked.spread(), self, _like(self, 1 if self.is_floating_point() else 0))  # class 0 of a loss
     return picked
 
 
@@ -95,6 +95,30 @@ def _mean(picked):
         raise NotImplementedError("the mean of integers")
     each = math.prod(picked.whole.shape[picked.mask.dim() :])
     return _sum(picked) / (picked.mask.sum() * each).to(picked.whole.dtype)
+
+
+def _loss_of_classes(fn, scores, classes, mask, reduction, ignore_index=-100, **others):
+    """Of rows of scores and the class of each."""
+    if classes.whole.dtype != torch.int64 or (mask.dim(), mask.dim() + 1) != (classes.whole.dim(), scores.whole.dim()):
+        raise NotImplementedError("what a mask picks is an operand of a loss")
+    rows, at, mask = scores.whole.reshape(-1, scores.whole.shape[-1]), classes.whole.reshape(-1), mask.reshape(-1)
+    each = fn(rows, at, ignore_index=ignore_index, reduction="none", **others)
+    total = torch.where(mask, each, _like(each, 0)).sum()
+    return total if reduction == "sum" else total / (mask & (at != ignore_index)).sum().to(each.dtype)
+
+
+def loss(fn, x, y, **others):
+    """A loss of torch.nn.functional of what is picked of two tensors."""
+    reduction = others.pop("reduction", "mean")
+    known = {"ignore_index", "label_smoothing", "beta", "delta"}
+    if not (isinstance(x, Picked) and isinstance(y, Picked) and x.is_of(y.mask) and x.version == y.version) or reduction not in ("mean", "sum") or not known.issuperset(others):
+        raise NotImplementedError("what a mask picks is an operand of a loss")
+    if fn.__name__ in ("cross_entropy", "nll_loss"):
+        return _loss_of_classes(fn, x, y, x.mask, reduction, **others)
+    if x.whole.shape != y.whole.shape or x.whole.dtype != y.whole.dtype or not x.whole.is_floating_point():
+        raise NotImplementedError("what a mask picks is an operand of a loss")
+    each = Picked(fn(x.whole, y.whole, reduction="none", **others), x.mask, x.version)
+    return _sum(each) if reduction == "sum" else _mean(each)
 
 
 def call(name, picked, *others):

@@ -45,6 +45,17 @@ called(const stepper *x, const kin_step *s, bool *sums)
     return *sums || is_one_of(name, each) ? name : NULL;
 }
 
+/* A function of torch.nn.functional that sums what it computes of each row, or each element: borrowed; NULL. */
+static PyObject *
+called_loss(const stepper *x, const kin_step *s)
+{
+    static const char *const losses[] = {"binary_cross_entropy_with_logits", "cross_entropy", "huber_loss", "l1_loss", "mse_loss", "nll_loss", "smooth_l1_loss", NULL};
+    PyObject *fn = s->kind == KIN_STEP_CALL && s->flags & KIN_STEP_TORCH && s->nargs > 2 ? capture_operand(x, x->t->vids.at[s->args]) : NULL;
+    PyObject *module = fn != NULL && PyFunction_Check(fn) ? ((PyFunctionObject *)fn)->func_module : NULL;
+    bool known = module != NULL && PyUnicode_Check(module) && PyUnicode_CompareWithASCIIString(module, "torch.nn.functional") == 0;
+    return known && is_one_of(kin_callable_name(fn), losses) ? fn : NULL;
+}
+
 /* Which kind of use of them is the step? Those that give elements picked are added. */
 static bool
 follow(const stepper *x, const kin_step *s, vid_list *picked, bool *ends)
@@ -62,6 +73,7 @@ follow(const stepper *x, const kin_step *s, vid_list *picked, bool *ends)
     if (s->kind == KIN_STEP_CHECK)
         return s->imm == KIN_CHECK_META || s->imm == KIN_CHECK_TYPE || s->imm == KIN_CHECK_VERSION;
     bool call = called(x, s, &sums) != NULL;
+    sums = sums || called_loss(x, s) != NULL;
     *ends = *ends || sums;
     if (sums)
         return true;
@@ -132,6 +144,17 @@ capture_test_picked(stepper *x, const kin_step *s, uint32_t step)
 }
 
 static int
+use_in_loss(stepper *x, const kin_step *s)
+{
+    static PyObject *kept;
+    PyObject *operands[MOST], *names = s->ref != 0 ? kin_refs_get(&x->v->refs, s->ref) : NULL, *loss = kin_import_once(&kept, "kintsugi._compose_picked", "loss");
+    for (uint32_t a = 0; a < s->nargs && a < MOST; a++)
+        operands[a] = capture_operand(x, x->t->vids.at[s->args + a]);
+    size_t nkw = names != NULL ? (size_t)PyTuple_GET_SIZE(names) : 0;
+    return done(x, s, loss == NULL || s->nargs > MOST ? NULL : PyObject_Vectorcall(loss, operands, s->nargs - nkw, names));
+}
+
+static int
 use(stepper *x, const kin_step *s)
 {
     static PyObject *put, *call;
@@ -140,6 +163,8 @@ use(stepper *x, const kin_step *s)
     if (s->kind == KIN_STEP_SET_SUBSCR)
         return done(x, s, kin_import_once(&put, "kintsugi._compose_picked", "put") == NULL ? NULL :
                     PyObject_CallFunctionObjArgs(put, capture_operand(x, args[0]), capture_operand(x, args[1]), capture_operand(x, args[2]), NULL));
+    if (called_loss(x, s) != NULL)
+        return use_in_loss(x, s);
     const char *name = called(x, s, &sums);
     if (name == NULL)
         return 0; /* an operator of the class */
