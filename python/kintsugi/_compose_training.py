@@ -54,15 +54,34 @@ def _dims_by_memory(x):
     return [d for d in range(x.dim()) if x.shape[d] == 1] + dims
 
 
+def _fill(self, draw, dims):
+    """self with what is drawn for a tensor without gaps that has these dims of it, from the outermost to the innermost."""
+    drawn = draw(_aten.expand.default(_like(self, 0.0), [self.shape[d] for d in dims]))
+    return _aten.copy_.default(self, drawn if dims == sorted(dims) else _aten.permute.default(drawn, [dims.index(d) for d in range(self.dim())]))
+
+
 def _bernoulli_(self, p=0.5, *, generator=None):
     """The same draw out of place: only the sizes of its argument matter, and the order of its dims in memory, in which PyTorch draws."""
     dims = None if generator is not None or not self.dtype.is_floating_point else _dims_by_memory(self)
     if dims is None or not (self.is_contiguous() or DRAWS_BY_MEMORY):
         return NotImplemented
-    if self.is_contiguous():
-        dims = list(range(self.dim()))
-    drawn = _aten.bernoulli.p(_aten.expand.default(_like(self, 0.0), [self.shape[d] for d in dims]), p)
-    return _aten.copy_.default(self, drawn if dims == sorted(dims) else _aten.permute.default(drawn, [dims.index(d) for d in range(self.dim())]))
+    return _fill(self, lambda x: _aten.bernoulli.p(x, p), list(range(self.dim())) if self.is_contiguous() else dims)
+
+
+def _drawn_by(op):
+    """In place as out of place, for tensors without gaps in the order of their dims: how others are gone through differs between the operators."""
+
+    def draw(self, *numbers, generator=None, **named):
+        if generator is not None or self.dtype not in _WIDE or not self.is_contiguous() or named:
+            return NotImplemented
+        return _fill(self, lambda x: op(x, *numbers), list(range(self.dim())))
+
+    return draw
+
+
+def _uniform(x, low=0.0, high=1.0):
+    """What lies between other numbers is rounded by PyTorch's own loop."""
+    return _aten.rand_like.default(x) if (low, high) == (0, 1) else _aten.uniform.default(x, low, high)
 
 
 # -- norms -----------------------------------------------------------------------------------------------------------
@@ -425,6 +444,12 @@ BACK = {"aten._conj.default": lambda x: _aten._conj_physical.default(x),
         "aten._neg_view.default": lambda x: _aten.neg.default(x)}
 
 TABLE = {"aten.bernoulli_.float": _bernoulli_,
+         "aten.cauchy_.default": _drawn_by(_aten.cauchy.default),
+         "aten.exponential_.default": _drawn_by(_aten.exponential.default),
+         "aten.geometric_.default": _drawn_by(_aten.geometric.default),
+         "aten.log_normal_.default": _drawn_by(_aten.log_normal.default),
+         "aten.normal_.default": _drawn_by(_aten.normal_functional.default),
+         "aten.uniform_.default": _drawn_by(_uniform),
          "aten.native_batch_norm.default": _native_batch_norm,
          "aten.native_batch_norm_backward.default": _native_batch_norm_backward,
          "aten.native_layer_norm_backward.default": _native_layer_norm_backward,

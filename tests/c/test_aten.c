@@ -79,6 +79,8 @@ raises_unseen(const char *rest, uint32_t expected)
     kin_text_deinit(&why);
 }
 
+#define SORTED "%4, %5 = aten.sort.default(%1, 0) : f32[5, 8]{8, 1}@4+0, i64[5, 8]{8, 1}@5+0\n"
+
 static void
 test_raises_unseen(void)
 {
@@ -90,6 +92,14 @@ test_raises_unseen(void)
     raises_unseen("%4 = aten.floor_divide.default(%2, %2) : i64[6]{1}@4+0\nreturn %3\n", 1);
     raises_unseen("%4 = aten.remainder.Scalar(%3, 2.0) : f32[6, 8]{8, 1}@4+0\nreturn %3\n", UINT32_MAX);
     raises_unseen("%4 = aten.copy_.default(%1!, %3) : f32[5, 8]{8, 1}@1+0\nreturn\n", UINT32_MAX);
+    /* what looks up places that were found in a dim of the same size; a scatter is done as a whole */
+    raises_unseen(SORTED "%6 = aten.gather.default(%4, 0, %5) : f32[5, 8]{8, 1}@6+0\n%7 = aten.select.int(%6, 0, 0) : f32[8]{1}@6+0\nreturn %3, %7\n", UINT32_MAX);
+    raises_unseen(SORTED "%6 = aten.gather.default(%4, 1, %5) : f32[5, 8]{8, 1}@6+0\n%7 = aten.select.int(%6, 0, 0) : f32[8]{1}@6+0\nreturn %3, %7\n", 2);
+    raises_unseen(SORTED "%6 = aten.add_.Tensor(%5!, 1) : i64[5, 8]{8, 1}@5+0\n%7 = aten.gather.default(%4, 0, %6) : f32[5, 8]{8, 1}@6+0\n"
+                  "%8 = aten.select.int(%7, 0, 0) : f32[8]{1}@6+0\nreturn %3, %8\n", 3);
+    raises_unseen("%4 = aten.floor_divide.default(%2, 2) : i64[6]{1}@4+0\nreturn %3\n", UINT32_MAX);
+    raises_unseen("%4 = aten.index_add.default(%1, 0, %2, %3) : f32[5, 8]{8, 1}@4+0\n%5 = aten.select.int(%4, 0, 0) : f32[8]{1}@4+0\nreturn %5\n", UINT32_MAX);
+    raises_unseen("%4 = aten.index_add.default(%1, 0, %2, %3) : f32[5, 8]{8, 1}@4+0\n%5 = aten.slice.Tensor(%4, 0, 0, 0) : f32[0, 8]{8, 1}@4+0\nreturn %5\n", 0);
 }
 
 static bool

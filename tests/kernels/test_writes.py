@@ -328,7 +328,7 @@ def test_calls_like_one_that_is_refused_are_set_apart_with_it():
         total = 0
         for t in range(6):
             y = x * (t + 1) + 1
-            total = total + y[wanted > t].sum() * 2  # how many there are is not known
+            total = total + y[wanted > t].cumsum(0).sum() * 2  # how many there are is not known
         return total + x.sum()
 
     started = max((e["seq"] for e in kintsugi.events()), default=-1)

@@ -182,3 +182,92 @@ def test_argument_that_is_written_to_unsaid():
     for _ in range(3):
         assert torch.equal(compiled(x, torch.zeros(1)), eager(x, torch.zeros(1)))
     assert torch.equal(compiled(x, module.mean), eager(x, eager.mean))
+
+
+# -- numbers that torch.rand draws lie in [0, 1) ---------------------------------------------------------------------------------------------
+
+
+class Dropped(nn.Module):
+    """As BART's layers: each is left out with a probability that mostly is 0."""
+
+    def __init__(self):
+        super().__init__()
+        self.layerdrop = 0.0
+
+    def forward(self, x):
+        for _ in range(3):
+            share = torch.rand([])
+            if share < self.layerdrop:
+                continue
+            x = x.sin() + 1
+        return x
+
+
+def test_no_layer_is_dropped_and_no_graph_divided():
+    module, x = Dropped(), torch.rand(3, 9)
+    counted = kintsugi.explain(module)(x)
+    assert (counted.graph_count, counted.graph_break_count) == (1, 0), str(counted)
+
+
+@pytest.mark.parametrize("layerdrops", [(0.0, 0.5, 0.0, 1.0), (1, 0, 0.7, -1), (0.3, 0.3, 0.0, 2.5)])
+def test_another_probability(layerdrops):
+    module, x = Dropped(), torch.rand(3, 9)
+    compiled = kintsugi.compile(module)
+    for module.layerdrop in layerdrops:
+        for seed in range(6):
+            torch.manual_seed(seed)
+            wanted, state = module(x), torch.get_rng_state()
+            torch.manual_seed(seed)
+            assert torch.equal(compiled(x), wanted)
+            assert torch.equal(torch.get_rng_state(), state)
+
+
+SHARES = {
+    "<": lambda x, p: x + 1 if torch.rand([]) < p else x * 2,
+    "<=": lambda x, p: x + 1 if torch.rand([]) <= p else x * 2,
+    ">": lambda x, p: x + 1 if torch.rand(1) > p else x * 2,
+    ">=": lambda x, p: x + 1 if torch.rand(1) >= p else x * 2,
+    "==": lambda x, p: x + 1 if torch.rand([]) == p else x * 2,
+    "not": lambda x, p: x + 1 if not torch.rand([]) < p else x * 2,
+    "written to": lambda x, p: x + 1 if torch.rand([]).sub_(0.5) < p else x * 2,
+    "other numbers": lambda x, p: x + 1 if torch.randn([]) < p else x * 2,
+    "computed": lambda x, p: x + 1 if torch.rand([]) - 0.5 < p else x * 2,
+}
+
+
+def written_later(x, p):
+    share = torch.rand([])
+    view = share.view(1)
+    view -= 0.5
+    return x + 1 if share < p else x * 2
+
+
+@pytest.mark.parametrize("p", [0.0, 1.0, 0, 1, -0.25, 0.5, float("nan"), 1.5])
+@pytest.mark.parametrize("fn", [*SHARES.values(), written_later], ids=[*SHARES, "written to through a view"])
+def test_what_is_asked_of_it(fn, p):
+    compiled, x = kintsugi.compile(fn), torch.rand(4)
+    for seed in range(8):
+        torch.manual_seed(seed)
+        wanted = fn(x, p)
+        torch.manual_seed(seed)
+        assert torch.equal(compiled(x, p), wanted)
+
+
+def test_more_than_one_number_has_no_truth():
+    def fn(x):
+        return x + 1 if torch.rand(3) < 0.0 else x * 2
+
+    compiled = kintsugi.compile(fn)
+    for _ in range(3):
+        with pytest.raises(RuntimeError, match="ambiguous"):
+            compiled(torch.rand(4))
+
+
+def test_a_function_that_stands_in_for_rand(monkeypatch):
+    def fn(x):
+        return x + 1 if torch.rand([]) < 0.0 else x * 2
+
+    compiled, x = kintsugi.compile(fn), torch.rand(4)
+    assert torch.equal(compiled(x), x * 2)
+    monkeypatch.setattr(torch, "rand", lambda size: torch.full(size, -1.0))
+    assert torch.equal(compiled(x), x + 1)

@@ -756,7 +756,7 @@ ARGUMENTS = {
     "upsample_nearest1d.default": resize(1, False), "upsample_nearest3d.default": resize(3, False),
     "upsample_linear1d.default": resize(1, True), "upsample_trilinear3d.default": resize(3, True),
     "upsample_bicubic2d.default": resize(2, True), "rand.default": sized, "randn.default": sized, "rand_like.default": like,
-    "randn_like.default": like, "channel_shuffle.default": shuffle(False, False), "pixel_shuffle.default": shuffle(True, False),
+    "randn_like.default": like, "uniform.default": one, "channel_shuffle.default": shuffle(False, False), "pixel_shuffle.default": shuffle(True, False),
     "pixel_unshuffle.default": shuffle(True, True), "log_sigmoid_forward.default": one,
     "upsample_bilinear2d.default": bilinear, "_scaled_dot_product_flash_attention_for_cpu.default": flash,
 }

@@ -54,6 +54,48 @@ def test_dropout_of_what_has_gaps():
     compare(lambda x: F.dropout(x[:, ::2].t(), 0.3), torch.randn(30, 40))
 
 
+@pytest.mark.parametrize("sizes", [(64, 16), (3, 5), (7,), (), (0, 4)])
+@pytest.mark.parametrize("draw", ["normal_()", "normal_(2.0, 0.5)", "uniform_()", "uniform_(-1, 2)", "exponential_()", "exponential_(2.0)", "cauchy_()",
+                                  "log_normal_()", "geometric_(0.3)", "uniform_(to=3)"])
+def test_numbers_drawn_in_place_divide_no_graph(draw, sizes):
+    space = {"torch": torch}
+    exec(f"def fn(x):\n    return x * 2 * torch.empty_like(x).{draw}", space)
+    fn = space["fn"]
+    compiled = compare(fn, torch.randn(sizes, requires_grad=True))
+    assert len(versions(compiled)) == 1 or "to=" in draw
+    compare(fn, torch.randn(sizes))
+    x = torch.randn(sizes, requires_grad=True)
+    for _ in range(3):
+        grads = []
+        for call in (compiled, fn):
+            torch.manual_seed(5)
+            grads += torch.autograd.grad(call(x).sum(), x)
+        assert torch.equal(*grads)
+
+
+@pytest.mark.parametrize("draw", ["normal_()", "uniform_()", "exponential_()"])
+def test_numbers_drawn_in_place_for_what_lies_in_memory_in_another_order(draw):
+    space = {"torch": torch}
+    exec(f"def fn(x):\n    y = torch.empty(x.shape[1], x.shape[0]).t()\n    y.{draw}\n    x = x * 2\n    x.detach()[:, ::2].{draw}\n    return x + y", space)
+    compare(space["fn"], torch.randn(40, 30))
+    compare(space["fn"], torch.randn(40, 30, requires_grad=True))
+
+
+@pytest.mark.parametrize("draw", ["normal_()", "uniform_()", "exponential_()"])
+def test_what_is_drawn_over_keeps_no_gradient(draw):
+    """Over what a gradient would flow through: none is left, and other elements keep theirs."""
+    space = {}
+    exec(f"def fn(x):\n    y = x * 2\n    y[1:].{draw}\n    return (y * y).sum()", space)
+    fn = space["fn"]
+    compiled = kintsugi.compile(fn)
+    for seed in range(4):
+        x, grads = torch.randn(6, 5, requires_grad=True), []
+        for call in (compiled, fn):
+            torch.manual_seed(seed)
+            grads += torch.autograd.grad(call(x), x)
+        torch.testing.assert_close(*grads)
+
+
 def test_a_transformer_layer_with_dropout_is_one_graph():
     layer = torch.nn.TransformerEncoderLayer(32, 4, 64, 0.1, batch_first=True)
     compiled = kintsugi.compile(lambda x: layer(x).sum())

@@ -131,6 +131,11 @@ bool kin_aten_writes_unsaid(const kin_aten *g, const kin_aten_call *call);
 /* May it raise because of what its tensors hold? Those of which nothing is known may. */
 bool kin_aten_raises(const kin_aten *g, const kin_aten_call *call);
 
+/* By value: its elements are integers in [0, bound), by the operators that made them (bounds.c). 0: nothing is known. malloc'ed; NULL: no memory. */
+int64_t *kin_aten_find_bounds(const kin_aten *g);
+/* Of a call that may raise: does it not, by the bounds of what it looks up? */
+bool kin_aten_places_fit(const kin_aten *g, const kin_aten_call *call, const int64_t *bounds);
+
 /* The first call that may raise because of what its tensors hold, of whose results only parts, or nothing, are needed for the outputs
  * (needed.c): who computes only what is needed would not notice. UINT32_MAX: none. */
 uint32_t kin_aten_raises_unseen(const kin_aten *g);

@@ -244,7 +244,8 @@ capture_one(stepper *x, const kin_step *s)
     }
     if (PyErr_Occurred())
         return false;
-    int whole = capture_whole_call(x, s);
+    int whole = capture_picked(x, s);
+    whole = whole != 0 ? whole : capture_whole_call(x, s);
     if (whole > 0 || (whole == 0 && run_or_repeat(x, s) && capture_lift_scripted(x, s)))
         return true;
     return x->data && kin_subgraph_calls(s) && run_on_data(x, s);
@@ -398,8 +399,8 @@ is_view_of_leaf(PyObject *fake)
     return is;
 }
 
-static bool
-is_given(const stepper *x, kin_vid vid)
+bool
+capture_is_given(const stepper *x, kin_vid vid)
 {
     for (uint32_t i = 0; i < x->subgraph->nout; i++)
         if (x->subgraph->out[i] == vid)
@@ -426,7 +427,7 @@ makes_leaf(stepper *x, const kin_step *s)
     uint32_t number = made == NULL ? UINT32_MAX : kin_capture_number(made);
     if (number == UINT32_MAX || !kin_tensor_requires_grad(made) || (number < x->c.out->ninputs ? !wants_otherwise(x, number) : !x->c.joint))
         return false;
-    if (x->c.untracked && !is_given(x, s->out) && is_view_of_leaf(made))
+    if (x->c.untracked && !capture_is_given(x, s->out) && is_view_of_leaf(made))
         return false;
     PyObject *leaf = PyObject_GetAttrString(made, "is_leaf");
     bool is = leaf != Py_False;
@@ -468,7 +469,8 @@ run_steps(stepper *x)
         x->c.data = asks_data(x, s) ? i + 1 : 0;
         x->c.data_storage = 0;
         if (s->kind == KIN_STEP_CHECK) {
-            if (!capture_test(x, s, i) || !kin_capture_ask(x, s))
+            int picked = capture_test_picked(x, s, i);
+            if (picked == 0 || (picked < 0 && (!capture_test(x, s, i) || !kin_capture_ask(x, s))))
                 return false;
             continue;
         }

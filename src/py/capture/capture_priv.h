@@ -171,10 +171,13 @@ typedef struct {
     bool layers;    /* recurrent ones come as operators of our own */
     bool data;      /* what needs data is done on some */
     uint32_t by_data; /* the first step of which that is so and that gave tensors, from 1: sizes behind it are not known; 0: none */
+    bool picks;     /* something that a mask picked has been among the values (picked.c) */
     PyObject *mode; /* that sees operators; borrowed */
 } stepper;
 /* The object that the value is in this run, borrowed; NULL: it is not there yet. */
 PyObject *capture_operand(const stepper *x, kin_vid vid);
+/* Is it wanted behind the subgraph? */
+bool capture_is_given(const stepper *x, kin_vid vid);
 
 /* Does the step take a number that is open (kin_capture_run), or something made of one? It has other values in other calls of the same plan. */
 bool capture_uses_open(const capturing *c, uint32_t step);
@@ -199,6 +202,12 @@ int capture_whole_call(stepper *x, const kin_step *s);
 bool capture_calls_scripted(const stepper *x, const kin_step *s);
 /* Tensors that such a function makes do not come by the mode. False: one has come that is not understood. */
 bool capture_lift_scripted(stepper *x, const kin_step *s);
+
+/* -- picked.c -- */
+/* Runs a step that makes or uses what a mask picks. 1: done, 0: it is none, or like any other, -1: it failed. */
+int capture_picked(stepper *x, const kin_step *s);
+/* A test of what a mask picks, however much that is: does it pass? -1: it is one of something else. */
+int capture_test_picked(stepper *x, const kin_step *s, uint32_t step);
 
 /* -- bindings.c -- */
 /* Notes what the functions of this class find when they go back (joint.bindings). False, perhaps with an exception: it is not known. */

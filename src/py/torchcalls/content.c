@@ -9,6 +9,7 @@
  * never guarded by content: what they hold is expected to differ.
  */
 #include "py/compat/heap.h"
+#include "py/compat/imports.h"
 #include "py/torchcalls/torchcalls.h"
 #include "py/aten/make.h"
 #include "py/recorder/callables.h"
@@ -129,26 +130,69 @@ are_unwritten(rec *r, const leaf_list *found)
     return unwritten;
 }
 
+/* Is nothing in the way of knowing what tensors hold? */
+static bool
+may_know(const rec *r)
+{
+    return r->region == NULL && !r->refused && !rec_is_of_optimizer(r->top->code) && !r->epoch_ended && !r->inplace && !kin_modes_active();
+}
+
 bool
 rec_has_known_content(rec *r, kin_vid tensor)
 {
     leaf_list found = {.n = 0};
-    if (r->region != NULL || r->refused || rec_is_of_optimizer(r->top->code) || r->epoch_ended || r->inplace || kin_modes_active() || !find_leaves(r, tensor, &found, 0) || !are_unwritten(r, &found))
+    if (!may_know(r) || !find_leaves(r, tensor, &found, 0) || !are_unwritten(r, &found))
         return false;
     for (uint32_t i = 0; i < found.n; i++)
         rec_fact(r, KIN_FACT_T_DATA, found.leaves[i], kin_refs_get(r->refs, r->info.at[found.leaves[i]].content), 0);
     return true;
 }
 
+/* Is it what torch.rand gives, numbers in [0, 1)? */
+static bool
+is_share(rec *r, kin_vid vid)
+{
+    static PyObject *rand;
+    const kin_val *val = &r->t->vals.at[vid];
+    if (val->kind != KIN_VAL_STEP || val->step < r->first_step || r->info.at[vid].born_epoch != r->epoch)
+        return false;
+    const kin_step *s = &r->t->steps.at[val->step];
+    if (s->kind != KIN_STEP_CALL || !(s->flags & KIN_STEP_TORCH) || kin_import_once(&rand, "torch", "rand") == NULL)
+        return false;
+    leaf_list drawn = {{vid}, 1};
+    return O(r, r->t->vids.at[s->args]) == rand && are_unwritten(r, &drawn);
+}
+
+/* `torch.rand([]) < p` is not so with p = 0, and is so with p = 1: layers that are dropped with a probability that is 0. -1: it is nothing like that. */
+static int
+truth_of_share(rec *r, kin_vid tensor)
+{
+    const kin_val *val = &r->t->vals.at[tensor];
+    const kin_step *s = val->kind == KIN_VAL_STEP && val->step >= r->first_step ? &r->t->steps.at[val->step] : NULL;
+    if (s == NULL || s->kind != KIN_STEP_COMPARE || s->nargs != 2 || !may_know(r))
+        return -1;
+    kin_vid drawn = r->t->vids.at[s->args], number = r->t->vids.at[s->args + 1];
+    unsigned op = s->imm & (KIN_COMPARE_TO_BOOL - 1u);
+    PyObject *p = O(r, number);
+    if (p == NULL || !(PyFloat_CheckExact(p) || PyLong_CheckExact(p)) || !is_share(r, drawn))
+        return -1;
+    double value = PyFloat_AsDouble(p);
+    PyErr_Clear();
+    bool below = op == Py_LT || op == Py_LE, strict = op == Py_LT || op == Py_GE; /* strict: what is asked is if it is below, not up to, the number */
+    if ((op != Py_GT && !below && !strict) || !(value >= 1 || value < 0 || (value == 0 && strict)) || rec_need_const(r, number) == 0)
+        return -1;
+    return (value >= 1) == below;
+}
+
 int
 rec_known_truth(rec *r, kin_vid tensor)
 {
     PyObject *obj = O(r, tensor);
-    if (!kin_has_plain_content(obj) || !rec_has_known_content(r, tensor))
+    if (!kin_has_plain_content(obj))
         return -1;
-    int truth = PyObject_IsTrue(obj);
+    int known = rec_has_known_content(r, tensor) ? 2 : truth_of_share(r, tensor), truth = known < 0 ? -1 : PyObject_IsTrue(obj);
     PyErr_Clear();
-    return truth;
+    return known == 2 || known == truth ? truth : -1;
 }
 
 bool
