@@ -36,11 +36,11 @@ enum {
     KIN_IS_OFFSET = 1 << 11,   /* tensor metadata about where the tensor begins in its memory */
     KIN_IS_VERSION = 1 << 12,  /* the str "_version", the attribute under which tensors count writes */
     KIN_IS_INSIDE_NAME = 1 << 13, /* the name of an attribute through which other attributes are found: "__dict__", "cell_contents" */
-    KIN_IS_GRAD_ON = 1 << 14,  /* of a CALL_IS fact: that gradients are on */
-    KIN_IS_GRAD_OFF = 1 << 15,
     KIN_IS_SIMPLE = 1 << 17,   /* an ATOM that holds no other object: a number, a str, ... */
     KIN_IS_DICT = 1 << 18,     /* exactly a dict */
     KIN_IS_LIST = 1 << 19,     /* exactly a list */
+    KIN_IS_GRAD_ON = 1 << 20,  /* of a CALL_IS fact: that gradients are on */
+    KIN_IS_GRAD_OFF = 1 << 21,
     KIN_IS_LATE = 1 << 16      /* the description of a tensor on a device that works while the program goes on, as GPUs do */
 };
 
