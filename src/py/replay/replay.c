@@ -454,12 +454,21 @@ run_check(kin_run *r, uint32_t step, PyObject **value)
     return holds ? KIN_GO_ON : fail_test(r, step, value);
 }
 
+/* Runs handlers of signals that have come, as CPython's loops do; these may write to weights. */
+static int
+check_signals(kin_run *r)
+{
+    if (kin_signals_wait())
+        r->moment = 0;
+    return PyErr_CheckSignals();
+}
+
 static kin_outcome
 run_epoch(kin_run *r, uint32_t step, PyObject **value)
 {
     if (step == 0) /* its facts held before the program began */
         return KIN_GO_ON;
-    if (PyErr_CheckSignals() < 0) {
+    if (check_signals(r) < 0) {
         *value = leave_raising(r, step, NULL);
         return KIN_LEFT;
     }
@@ -513,9 +522,7 @@ run_loop_back(kin_run *r, uint32_t *step, PyObject **value)
     enum { SMALL = 64, LET_OTHERS = 64 };
     const kin_step *s = &r->t->steps.at[*step];
     PyObject *few[SMALL], **next = s->nargs <= SMALL ? few : PyMem_Calloc(s->nargs, sizeof *next);
-    if (kin_signals_wait())
-        r->moment = 0;
-    if (next == NULL || PyErr_CheckSignals() < 0) {
+    if (next == NULL || check_signals(r) < 0) {
         if (next == NULL)
             PyErr_NoMemory();
         *value = leave_raising(r, *step, NULL);
