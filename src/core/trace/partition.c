@@ -295,9 +295,17 @@ begin(kin_partitioner *p, const kin_partition_input *in, uint8_t *role)
 {
     const kin_trace *t = in->t;
     *p = (kin_partitioner){.in = in, .t = t, .objects = in->objects, .role = role, .traits = calloc(t->vals.len, sizeof *p->traits),
-                           .vals = calloc(t->vals.len, sizeof *p->vals), .starts = calloc(t->nepochs + 1, sizeof *p->starts)};
-    if (p->traits == NULL || p->vals == NULL || p->starts == NULL)
+                           .vals = calloc(t->vals.len, sizeof *p->vals), .starts = calloc(t->nepochs + 1, sizeof *p->starts),
+                           .grads_at = malloc(t->nepochs + 1)};
+    if (p->traits == NULL || p->vals == NULL || p->starts == NULL || p->grads_at == NULL)
         return KIN_NOMEM;
+    memset(p->grads_at, -1, t->nepochs + 1);
+    for (uint32_t i = t->facts.len; i-- > 0;) { /* of several facts the first one tells */
+        const kin_fact *fact = &t->facts.at[i];
+        unsigned is = fact->kind == KIN_FACT_CALL_IS && fact->epoch <= t->nepochs ? in->objects[fact->ref].is : 0;
+        if (is & (KIN_IS_GRAD_ON | KIN_IS_GRAD_OFF))
+            p->grads_at[fact->epoch] = (is & KIN_IS_GRAD_ON) != 0;
+    }
     for (uint32_t i = 0; i < t->steps.len; i++)
         if (t->steps.at[i].kind == KIN_STEP_EPOCH && t->steps.at[i].num <= t->nepochs)
             p->starts[t->steps.at[i].num] = i;
@@ -311,6 +319,7 @@ end(kin_partitioner *p)
     free(p->traits);
     free(p->vals);
     free(p->starts);
+    free(p->grads_at);
 }
 
 kin_subgraphs *

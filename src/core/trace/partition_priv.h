@@ -35,6 +35,7 @@ typedef struct {
     uint32_t *traits;       /* by vid: KIN_IS_... */
     kin_partition_val *vals; /* by vid */
     uint32_t *starts;       /* by epoch: its EPOCH step */
+    int8_t *grads_at;       /* by epoch: whether gradients are on where it begins, as its facts say; -1: they do not */
     bool dict_operand;      /* the dict of an instance is handed to a step, which may look into it */
     uint32_t subgraph, first, last_call;
     uint32_t at;            /* the subgraph runs before this step; 0: at its last call */

@@ -302,19 +302,6 @@ grad_after(const kin_partitioner *p, const kin_step *s)
     return is & KIN_IS_TRUE ? 1 : is & KIN_IS_FALSE ? 0 : -1;
 }
 
-/* Whether gradients are on where the epoch begins, as its facts say; -1: they do not. */
-static int
-grad_of_epoch(const kin_partitioner *p, uint32_t epoch)
-{
-    for (uint32_t i = 0; i < p->t->facts.len; i++) {
-        const kin_fact *fact = &p->t->facts.at[i];
-        unsigned is = fact->kind == KIN_FACT_CALL_IS && fact->epoch == epoch ? p->objects[fact->ref].is : 0;
-        if (is & (KIN_IS_GRAD_ON | KIN_IS_GRAD_OFF))
-            return (is & KIN_IS_GRAD_ON) != 0;
-    }
-    return -1;
-}
-
 /* The step whose alt leads to the first step of a side trace. */
 static uint32_t
 side_comes_from(const kin_partitioner *p, uint32_t first)
@@ -336,7 +323,7 @@ kin_roles_grad(const kin_partitioner *p, uint32_t step)
         if (i == 0)
             break;
         const kin_step *s = &p->t->steps.at[i - 1];
-        int grad = kin_step_does(s, KIN_GRAD_MODE) ? grad_after(p, s) : s->kind == KIN_STEP_EPOCH ? grad_of_epoch(p, s->num) : -1;
+        int grad = kin_step_does(s, KIN_GRAD_MODE) ? grad_after(p, s) : s->kind == KIN_STEP_EPOCH && s->num <= p->t->nepochs ? p->grads_at[s->num] : -1;
         if (grad >= 0 || kin_step_does(s, KIN_GRAD_MODE))
             return grad;
     }

@@ -91,9 +91,9 @@ PyObject *kin_fake_meta(capturing *c, uint32_t number);
 uint32_t kin_fake_storage(capturing *c, PyObject *meta);
 /* A new one that no meta tensor has yet; 0 without memory. */
 uint32_t kin_fake_new_storage(capturing *c);
-/* Why there is no capture, unless that is known already. */
 /* The capture fails by this, but goes on to find all steps that do it. False with an exception. */
 bool kin_capture_refuse_step(capturing *c, uint32_t step);
+/* Why there is no capture, unless that is known already. */
 void kin_capture_refuse(capturing *c, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* -- repeat.c -- */

@@ -57,15 +57,22 @@ kin_derived_fits(capturing *c, uint32_t number)
     return c->out->reason[0] == 0;
 }
 
+/* The steps that write to the memory of this tensor stay by themselves. False with an exception. */
+static bool
+refuse_writes(capturing *c, uint32_t number)
+{
+    uint32_t storage = kin_aten_at(c->out->graph, c->entries.at[number].val)->storage;
+    for (uint32_t i = 0; i < c->out->calls.len; i++)
+        if (is_written(c, i, storage) && c->out->calls.at[i].step != UINT32_MAX && !kin_capture_refuse_step(c, c->out->calls.at[i].step))
+            return false;
+    return true;
+}
+
 void
 kin_derived_refuse_writes(capturing *c, uint32_t input)
 {
-    uint32_t storage = kin_aten_at(c->out->graph, c->entries.at[input].val)->storage;
-    bool ok = true;
     kin_capture_refuse(c, "an input requires gradients from this call on");
-    for (uint32_t i = 0; ok && i < c->out->calls.len; i++)
-        if (is_written(c, i, storage) && c->out->calls.at[i].step != UINT32_MAX)
-            ok = kin_capture_refuse_step(c, c->out->calls.at[i].step);
+    (void)refuse_writes(c, input);
 }
 
 /* -- what the program looks at ------------------------------------------------------------------------------------- */
@@ -128,14 +135,8 @@ ways_back(const capturing *c)
 static bool
 refuse_making(capturing *c, uint32_t number, uint32_t call)
 {
-    uint32_t storage = kin_aten_at(c->out->graph, c->entries.at[number].val)->storage;
     kin_capture_refuse(c, "the program looks at the gradient of a result from which other results are computed");
-    if (call != UINT32_MAX)
-        return kin_capture_refuse_step(c, c->out->calls.at[call].step);
-    for (uint32_t i = 0; i < c->out->calls.len; i++)
-        if (is_written(c, i, storage) && c->out->calls.at[i].step != UINT32_MAX && !kin_capture_refuse_step(c, c->out->calls.at[i].step))
-            return false;
-    return true;
+    return call != UINT32_MAX ? kin_capture_refuse_step(c, c->out->calls.at[call].step) : refuse_writes(c, number);
 }
 
 /* Does another result know of it only as what it is derived from, or as what it was? Notes the call that derived it; UINT32_MAX: it is a result of its own. */

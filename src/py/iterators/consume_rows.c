@@ -168,10 +168,7 @@ finish_tuple(rec *r, rec_consumer *c)
 bool
 rec_finish_list(rec *r, rec_consumer *c)
 {
-    kin_vid out = rec_step_out(r, KIN_STEP_BUILD_LIST, KIN_STEP_PURE, c->items, c->n);
-    rec_make_virtual(r, out, VIRTUAL_LIST, c->items, c->n, true);
-    r->info.at[out].type = &PyList_Type;
-    push_result(r, c, out);
+    push_result(r, c, rec_build_list(r, c->items, c->n));
     return true;
 }
 

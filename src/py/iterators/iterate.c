@@ -257,11 +257,8 @@ rec_push_unpacked(rec *r, const kin_vid *items, uint32_t count, int before, int 
 {
     uint32_t starred = after >= 0, middle = starred ? count - (uint32_t)(before + after) : 0;
     kin_vid rest = 0;
-    if (starred) {
-        rest = rec_step_out(r, KIN_STEP_BUILD_LIST, KIN_STEP_PURE, items + before, middle);
-        rec_make_virtual(r, rest, VIRTUAL_LIST, items + before, middle, true);
-        r->info.at[rest].type = &PyList_Type;
-    }
+    if (starred)
+        rest = rec_build_list(r, items + before, middle);
     rec_drop(r, 1);
     for (int i = after; i-- > 0;)
         rec_push(r, items[(uint32_t)before + middle + (uint32_t)i]);

@@ -268,9 +268,7 @@ model_sorted(rec *r, const rec_args *a)
     PyErr_Clear();
     Py_XDECREF(list);
     if (ok) {
-        kin_vid out = rec_step_out(r, KIN_STEP_BUILD_LIST, KIN_STEP_PURE, items, n);
-        rec_make_virtual(r, out, VIRTUAL_LIST, items, n, true);
-        r->info.at[out].type = &PyList_Type;
+        kin_vid out = rec_build_list(r, items, n);
         rec_drop(r, a->ndrop);
         rec_await_result(r, out, r->t->vals.at[out].step);
     }

@@ -355,12 +355,7 @@ sum_of_sequences(rec *r, const rec_args *a)
         return false;
     if (tuple && (n == 0 || only != 0))
         return rec_model_value(r, a, n == 0 ? a->args[1] : only);
-    kin_vid out = tuple ? rec_build_tuple(r, all, n, NULL) : rec_step_out(r, KIN_STEP_BUILD_LIST, KIN_STEP_PURE, all, n);
-    if (!tuple) {
-        rec_make_virtual(r, out, VIRTUAL_LIST, all, n, true);
-        r->info.at[out].type = &PyList_Type;
-    }
-    return rec_model_value(r, a, out);
+    return rec_model_value(r, a, tuple ? rec_build_tuple(r, all, n, NULL) : rec_build_list(r, all, n));
 }
 
 /* sum() of tensors, and of numbers among them: the additions it makes are nodes of the graph. */

@@ -13,6 +13,15 @@ rec_build_tuple(rec *r, const kin_vid *items, uint32_t n, PyObject *obj)
 }
 
 kin_vid
+rec_build_list(rec *r, const kin_vid *items, uint32_t n)
+{
+    kin_vid out = rec_step_out(r, KIN_STEP_BUILD_LIST, KIN_STEP_PURE, items, n);
+    rec_make_virtual(r, out, VIRTUAL_LIST, items, n, true);
+    r->info.at[out].type = &PyList_Type;
+    return out;
+}
+
+kin_vid
 rec_build_cell(rec *r, kin_vid content, PyObject *obj)
 {
     kin_vid out = rec_step_out(r, KIN_STEP_BUILD_CELL, KIN_STEP_PURE, &content, 1);

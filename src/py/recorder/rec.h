@@ -413,6 +413,7 @@ static inline void rec_drop(rec *r, int n) { r->top->sp -= n; }
 /* ---- callstep.c ---- */
 void rec_call_step(rec *r, const rec_args *a, unsigned flags, int break_row);
 kin_vid rec_build_tuple(rec *r, const kin_vid *items, uint32_t n, PyObject *obj);
+kin_vid rec_build_list(rec *r, const kin_vid *items, uint32_t n);
 kin_vid rec_build_cell(rec *r, kin_vid content, PyObject *obj); /* obj: the real one, where it is there already */
 kin_vid rec_build_function(rec *r, const kin_vid *parts, uint32_t n, PyObject *qualname); /* parts: as BUILD_FUNCTION takes them */
 

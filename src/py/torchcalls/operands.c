@@ -179,9 +179,7 @@ make_again(rec *r, kin_vid *vid, int depth)
     memcpy(items, f->items, n * sizeof *items);
     for (uint32_t i = 0; i < n && !r->opt->custom; i++)
         make_again(r, &items[i], depth + 1);
-    *vid = rec_step_out(r, KIN_STEP_BUILD_LIST, KIN_STEP_PURE, items, n);
-    rec_make_virtual(r, *vid, VIRTUAL_LIST, items, n, true);
-    r->info.at[*vid].type = &PyList_Type;
+    *vid = rec_build_list(r, items, n);
 }
 
 /* A list or tuple of tensors that the program keeps (the weights of an nn.LSTM) is handed over as one made of what is in it, so that the
